@@ -1,0 +1,689 @@
+"""`pipeline("translation")` answers as in transformers 4.57, for our models and for those of transformers."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import datasets
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
+from tokenizers.models import BPE
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BertConfig,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+    FSMTConfig,
+    FSMTForConditionalGeneration,
+    GenerationConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    pipeline,
+)
+
+sys.path.insert(0, str(Path(__file__).parent))
+import foreign_models
+from foreign_models import ARCHITECTURES, FORMS, ONE, POSITIONS, THREE, TWO
+
+import vanilla_transformer
+from vanilla_transformer.model.pipeline_translation import ReturnType, TranslationPipeline, position_limit
+
+RECORD = json.loads((Path(__file__).parent / "translation_pipeline_4_57.json").read_text())
+MULTILINGUAL = [name for name, architecture in ARCHITECTURES.items() if architecture.source]
+
+# Where we mean to differ from 4.57: (form, architectures or None for all) -> (our answer, reason).
+TEXT = {"translation_text": "str"}
+WRONG_TYPE = ("int", "None", "dict", "tuple", "list of int", "list of str and int", "generator of int")
+DEVIATIONS = {
+    ("list inside list", None): ([[TEXT, TEXT], [TEXT]], "4.57 lost all but the first text, or raised"),
+    ("KeyDataset, batch_size=2", None): ({"lazy": [[TEXT]] * 3, "len": 3}, "4.57 gave the number of batches"),
+    **{(form, "multilingual"): ({"raises": "TypeError"}, "4.57 said ValueError here") for form in WRONG_TYPE},
+}
+
+
+def expected(name: str, form: str):
+    for architectures in (None, "multilingual") if name in MULTILINGUAL else (None,):
+        if (form, architectures) in DEVIATIONS:
+            return DEVIATIONS[form, architectures][0]
+    return RECORD["answers"][name][form]
+
+
+@pytest.fixture(scope="module")
+def makers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("foreign")
+    return {name: foreign_models.Maker(name, foreign_models.build(name, folder / name)) for name in ARCHITECTURES}
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def make(request, makers):
+    return makers[request.param]
+
+
+@pytest.fixture
+def marian(makers):
+    return makers["marian"]
+
+
+@pytest.fixture(autouse=True)
+def untouched(makers):
+    """Generation settings of the shared models as they were: a test may change them."""
+    yield
+    for maker in makers.values():
+        maker.pipe.model.generation_config = GenerationConfig.from_pretrained(maker.checkpoint)
+
+
+def unset_pipe(make, **settings):
+    """A pipeline for which nobody, neither caller nor checkpoint, sets a length."""
+    return make.make("translation", max_new_tokens=None, **make.architecture.languages, **settings)
+
+
+def never_ending(pipe):
+    """Make `</s>` impossible."""
+    pipe.model.generation_config.suppress_tokens = [pipe.model.generation_config.eos_token_id]
+    return pipe
+
+
+def texts_of(answers) -> list[str]:
+    return [answer["translation_text"] for answer in answers]
+
+
+# ---------------------------------------------------------------- every form of call, against the record of 4.57
+
+
+def test_the_record_is_of_4_57_and_complete():
+    assert RECORD["versions"]["transformers"] == "4.57.6"
+    assert all(set(answers) == set(FORMS) for answers in RECORD["answers"].values())
+    assert set(RECORD["answers"]) == set(RECORD["texts"]) == set(ARCHITECTURES)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_answers_are_shaped_as_in_4_57(name, form, makers):
+    assert foreign_models.ask(makers[name], form) == expected(name, form)
+
+
+def test_every_deviation_is_one():
+    for form, architectures in DEVIATIONS:
+        names = ARCHITECTURES if architectures is None else MULTILINGUAL
+        assert all(RECORD["answers"][name][form] != DEVIATIONS[form, architectures][0] for name in names)
+
+
+def test_texts_are_those_of_4_57(make):
+    name = next(name for name, architecture in ARCHITECTURES.items() if architecture is make.architecture)
+    assert foreign_models.texts(make) == RECORD["texts"][name]
+
+
+# ---------------------------------------------------------------- texts equal hand-run generate
+
+
+@pytest.mark.parametrize("settings", [{"num_beams": 1}, {"num_beams": 3, "length_penalty": 0.6}])
+def test_texts_equal_generate_by_hand(make, settings):
+    model, tokenizer = make.pipe.model, make.pipe.tokenizer
+    architecture, forced = make.architecture, {}
+    if architecture.source:
+        tokenizer.src_lang = architecture.source
+        code = f"__{architecture.target}__" if "m2m" in type(tokenizer).__module__ else architecture.target
+        forced = {"forced_bos_token_id": tokenizer.convert_tokens_to_ids(code)}
+    for text in (ONE, TWO, THREE):
+        inputs = tokenizer(text, return_tensors="pt")
+        ids = model.generate(**inputs, max_new_tokens=6, **forced, **settings)[0]
+        assert make.pipe(text, **settings)[0]["translation_text"] == tokenizer.decode(ids, skip_special_tokens=True)
+        assert make.pipe(text, return_tensors=True, **settings)[0]["translation_token_ids"].tolist() == ids.tolist()
+
+
+@pytest.mark.parametrize("name", MULTILINGUAL)
+def test_the_target_language_comes_first(name, makers):
+    make = makers[name]
+    firsts = []
+    for target in (make.architecture.target, make.architecture.other_target):
+        ids = make.pipe(ONE, tgt_lang=target, return_tensors=True)[0]["translation_token_ids"]
+        firsts.append(make.pipe.tokenizer.convert_ids_to_tokens(int(ids[1])).strip("_"))
+    assert firsts == [make.architecture.target, make.architecture.other_target]
+
+
+def test_languages_of_call_beat_constructor_beat_task(makers):
+    def first(pipe, **languages):
+        ids = pipe([ONE], return_tensors=True, **languages)[0]["translation_token_ids"]
+        return pipe.tokenizer.convert_ids_to_tokens(int(ids[1]))
+
+    by_task = makers["m2m100"].make("translation_en_to_fr")
+    by_constructor = makers["m2m100"].make("translation_en_to_fr", tgt_lang="de")
+    assert by_task.task == "translation_en_to_fr"
+    assert first(by_task) == "__fr__"
+    assert first(by_task, tgt_lang="it") == "__it__"
+    assert first(by_constructor) == "__de__"
+    assert first(by_constructor, tgt_lang="it") == "__it__"
+    assert first(by_constructor) == "__de__"  # a call leaves nothing behind
+
+
+def test_source_language_reaches_the_tokenizer(makers):
+    rows = makers["mbart"].pipe.preprocess(ONE, src_lang="de_DE", tgt_lang="fr_XX")["rows"]
+    assert makers["mbart"].pipe.tokenizer.convert_ids_to_tokens(rows[0]["inputs"]["input_ids"])[-1] == "de_DE"
+
+
+def test_forced_tokens_of_a_call_beat_the_language_and_those_of_a_generation_config_do_not(makers):
+    pipe, target = makers["nllb"].pipe, makers["nllb"].architecture.target
+    italian, wanted = pipe.tokenizer.convert_tokens_to_ids(["ita_Latn", target])
+    by_call = pipe(ONE, return_tensors=True, forced_bos_token_id=italian)[0]["translation_token_ids"]
+    # Published generation configs force the language of their example: `tgt_lang` is meant to change that.
+    config = GenerationConfig(max_new_tokens=4, forced_bos_token_id=italian)
+    by_config = pipe(ONE, return_tensors=True, generation_config=config)[0]["translation_token_ids"]
+    assert (by_call[1], by_config[1]) == (italian, wanted)
+    assert config.forced_bos_token_id == italian  # the caller's object is left alone
+
+
+def test_missing_languages_are_named(makers):
+    with pytest.raises(ValueError, match="`src_lang` and a `tgt_lang`"):
+        makers["nllb"].make("translation")(ONE)
+
+
+# ---------------------------------------------------------------- batches, order, streams
+
+
+def test_batches_change_nothing_and_keep_the_order(make):
+    texts = [ONE, TWO, THREE, TWO + " and " + ONE, TWO]
+    one_by_one = [make.pipe(text)[0] for text in texts]
+    assert len({*texts_of(one_by_one)}) > 2  # else order would not show
+    for size in (1, 2, 5, 8):
+        assert make.pipe(texts, batch_size=size) == one_by_one
+        assert [answer for [answer] in make.pipe(iter(texts), batch_size=size)] == one_by_one
+
+
+def test_padding_on_the_left_is_padding(marian):
+    pipe = unset_pipe(marian)
+    right = pipe([ONE, TWO], max_new_tokens=6, batch_size=2)
+    pipe.tokenizer.padding_side = "left"
+    rows = [pipe.preprocess(text)["rows"] for text in (ONE, TWO)]
+    seen = {}
+    pipe.model.generate = lambda **inputs: seen.update(inputs) or torch.zeros(2, 3, dtype=torch.long)
+    pipe._forward({"rows": rows}, Counter())
+    assert seen["attention_mask"][1, 0] == 0 and seen["attention_mask"][:, -1].tolist() == [1, 1]
+    assert (seen["input_ids"][seen["attention_mask"] == 0] == pipe.tokenizer.pad_token_id).all()
+    assert len(right) == 2
+
+
+def test_generators_are_read_lazily(marian):
+    read = []
+
+    def texts():
+        for text in (ONE, TWO, THREE):
+            read.append(text)
+            yield text
+
+    answers = marian.pipe(texts())
+    assert read == []
+    assert next(iter(answers)) == marian.pipe(ONE)
+    assert read == [ONE]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_columns_of_datasets(marian, size):
+    rows = datasets.Dataset.from_dict({"en": [ONE, TWO, THREE]})
+    assert type(rows["en"]) is datasets.Column
+    expected = marian.pipe([ONE, TWO, THREE])
+    assert marian.pipe(rows["en"], batch_size=size) == expected
+    assert marian.pipe(list(rows["en"]), batch_size=size) == expected
+    stream = marian.pipe(rows.to_iterable_dataset()["en"], batch_size=size)
+    assert list(stream) == [[answer] for answer in expected]
+
+
+def test_streams_can_be_asked_their_length(marian):
+    dataset = foreign_models._key_dataset()
+    assert len(marian.pipe(dataset)) == len(marian.pipe(dataset, batch_size=2)) == 3
+    with pytest.raises(TypeError):
+        len(marian.pipe(text for text in [ONE]))
+
+
+def test_workers(marian):
+    pipe = marian.pipe
+    assert list(pipe(foreign_models._key_dataset(), num_workers=1)) == [[a] for a in pipe([ONE, TWO, THREE])]
+
+
+def test_two_streams_at_once_do_not_mix(marian):
+    first, second = marian.pipe(iter([ONE, TWO])), marian.pipe(iter([THREE, ONE]), return_tensors=True)
+    mixed = list(zip(first, second, strict=True))
+    assert [answer for [answer], _ in mixed] == marian.pipe([ONE, TWO])
+    assert all(set(answer) == {"translation_token_ids"} for _, [answer] in mixed)
+
+
+def test_lists_inside_lists_lose_no_text(make):
+    flat = make.pipe([ONE, TWO, THREE])
+    for size in (1, 2):
+        assert make.pipe([[ONE, TWO], [THREE]], batch_size=size) == [flat[:2], flat[2:]]
+        assert list(make.pipe(iter([[ONE, TWO], [THREE]]), batch_size=size)) == [flat[:2], flat[2:]]
+
+
+# ---------------------------------------------------------------- empty and wrong input
+
+
+def test_empty_input_gives_empty_output(make):
+    assert make.pipe([]) == []
+    assert list(make.pipe(iter([]))) == []
+    assert make.pipe(datasets.Dataset.from_dict({"en": []})["en"]) == []
+    assert make.pipe("") == [{"translation_text": ""}]
+    assert make.pipe("", num_return_sequences=2) == [{"translation_text": ""}] * 2
+    assert make.pipe([[]]) == [[]]
+    assert make.pipe("", return_tensors=True)[0]["translation_token_ids"].tolist() == []
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u3000"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_blank_text_in_the_middle(marian, blank, size):
+    one, two = texts_of(marian.pipe([ONE, TWO]))
+    assert texts_of(marian.pipe([ONE, blank, TWO], batch_size=size)) == [one, "", two]
+    assert texts_of(marian.pipe([blank, blank, TWO], batch_size=size)) == ["", "", two]
+
+
+def test_wrong_input_is_named(marian):
+    with pytest.raises(TypeError, match="got tuple, expected a string, a list of strings.*list\\(...\\)"):
+        marian.pipe((ONE, TWO))
+    with pytest.raises(TypeError, match="got Dataset.*KeyDataset"):
+        marian.pipe(datasets.Dataset.from_dict({"en": [ONE]}))
+    with pytest.raises(TypeError, match="got 5 of type int, expected a string"):
+        marian.pipe([ONE, 5])
+    with pytest.raises(TypeError, match="expected a string"):
+        marian.pipe([{"role": "user", "content": ONE}])
+    with pytest.raises(ValueError, match="no_such_setting"):
+        marian.pipe(ONE, no_such_setting=1)
+
+
+def test_a_model_without_encoder_is_refused(marian):
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=8, n_layer=1, n_head=1))
+    with pytest.raises(ValueError, match=r"GPT2LMHeadModel, which has no encoder.*text-generation"):
+        pipeline("translation", model=model, tokenizer=marian.pipe.tokenizer, device="cpu")
+
+
+# ---------------------------------------------------------------- length of sources
+
+
+def words(count: int) -> str:
+    return " ".join(["a"] * count)
+
+
+@pytest.fixture(scope="module")
+def long_text(makers):
+    """More tokens than any table of positions has."""
+    text = " ".join([ONE] * 12)
+    for make in makers.values():
+        assert len(make.pipe.tokenizer(text)["input_ids"]) > POSITIONS + 5
+    return text
+
+
+@pytest.mark.parametrize("name", ["marian", "mbart"])
+def test_over_long_input_is_refused_not_cut(name, makers, long_text):
+    pipe = makers[name].pipe
+    tokens = len(pipe.tokenizer(long_text)["input_ids"])
+    with pytest.raises(ValueError, match=f"{tokens} tokens, 'a small house.*expected at most 64.*truncation=True"):
+        pipe([ONE, long_text, TWO])
+
+
+@pytest.mark.parametrize("name", ["marian", "mbart"])
+def test_input_at_the_limit_is_translated_and_one_more_is_refused(name, makers):
+    pipe = makers[name].pipe
+    text = next(words(n) for n in range(1, 99) if len(pipe.tokenizer(words(n))["input_ids"]) >= POSITIONS)
+    assert len(pipe.tokenizer(text)["input_ids"]) == POSITIONS
+    assert pipe(text)
+    with pytest.raises(ValueError, match=f"{POSITIONS + 1} tokens"):
+        pipe(text + " a")
+
+
+@pytest.mark.parametrize("name", ["marian", "mbart"])
+def test_truncation_on_request_is_counted(name, makers, long_text, caplog):
+    make = makers[name]
+    answers = make.pipe([ONE, long_text, long_text], truncation=True)
+    assert [len(row["inputs"]["input_ids"]) for row in make.pipe.preprocess(
+        [long_text], truncation=True, **make.architecture.languages)["rows"]] == [POSITIONS]
+    assert len(answers) == 3 and answers[0] == make.pipe(ONE)[0]
+    assert [r.message for r in caplog.records if "lost their end" in r.message] == [
+        "2 of 3 texts had more tokens than fit and lost their end, as truncation was asked for."
+    ]
+
+
+@pytest.mark.parametrize("name", ["t5", "m2m100", "nllb"])
+def test_models_without_a_limit_translate_long_input_whole(name, makers, long_text):
+    make = makers[name]
+    rows = make.pipe.preprocess(long_text, **make.architecture.languages)["rows"]
+    assert len(rows[0]["inputs"]["input_ids"]) == len(make.pipe.tokenizer(long_text)["input_ids"])
+    whole = make.pipe(long_text + " " + TWO, return_tensors=True, num_beams=1)[0]
+    assert whole["translation_token_ids"].numel() > 1
+
+
+@pytest.mark.parametrize("name", ["t5", "m2m100", "nllb"])
+def test_model_max_length_warns_once_and_does_not_cut(name, makers, long_text, caplog):
+    pipe = makers[name].make("translation", **makers[name].architecture.languages)
+    before = pipe([long_text, ONE, long_text])
+    pipe.tokenizer.model_max_length = 40
+    caplog.clear()
+    assert pipe([long_text, ONE, long_text]) == before
+    assert [r.message[:47] for r in caplog.records if "model_max_length" in r.message] == [
+        "2 of 3 texts had more than the 40 tokens that t"
+    ]
+    list(pipe(iter([long_text])))  # a stream tells at its end
+    assert "1 of 1 texts had more than the 40 tokens" in caplog.text
+
+
+def test_truncation_cuts_to_model_max_length_where_that_is_less(marian, long_text):
+    pipe = unset_pipe(marian)
+    pipe.tokenizer.model_max_length = 30
+    assert len(pipe.preprocess(long_text, truncation=True)["rows"][0]["inputs"]["input_ids"]) == 30
+
+
+def test_position_limits_of_tables(makers):
+    def limit(model, stack=None):
+        return position_limit(stack or model.get_encoder(), model.config)
+
+    limits = {name: limit(make.pipe.model) for name, make in makers.items()}
+    assert limits == {"marian": 64, "mbart": 64, "t5": None, "m2m100": None, "nllb": None}
+    fsmt = FSMTConfig(
+        langs=["en", "de"], src_vocab_size=20, tgt_vocab_size=20, d_model=8, max_position_embeddings=16,
+        encoder_layers=1, decoder_layers=1, encoder_attention_heads=1, decoder_attention_heads=1,
+    )  # fmt: skip
+    assert limit(FSMTForConditionalGeneration(fsmt)) is None  # its table grows
+    sizes = dict(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    roberta = RobertaModel(RobertaConfig(max_position_embeddings=16, pad_token_id=1, **sizes)).eval()
+    assert limit(roberta, roberta) == 14  # counts from behind the padding id
+    assert roberta(torch.full((1, 14), 5)).last_hidden_state.shape[1] == 14
+    with pytest.raises((IndexError, RuntimeError)):
+        roberta(torch.full((1, 15), 5))
+    bert = EncoderDecoderModel(
+        EncoderDecoderConfig.from_encoder_decoder_configs(
+            BertConfig(max_position_embeddings=12, **sizes), BertConfig(max_position_embeddings=24, **sizes)
+        )
+    )
+    assert limit(bert) == 12
+    assert position_limit(bert.get_decoder(), bert.config) == 24
+
+
+# ---------------------------------------------------------------- length of translations
+
+
+def longest_translation(make) -> int:
+    source = len(make.pipe.preprocess(TWO, **make.architecture.languages)["rows"][0]["inputs"]["input_ids"])
+    limit = position_limit(make.pipe.model.get_decoder(), make.pipe.model.config)
+    return source + 50 if limit is None else min(source + 50, limit - 1)
+
+
+@pytest.mark.parametrize("polluted", [None, 20])
+def test_never_the_twenty_tokens_of_the_library(make, polluted, caplog):
+    pipe = never_ending(unset_pipe(make))
+    pipe.model.generation_config.max_length = polluted  # 20 is what Seq2SeqTrainer leaves behind
+    ids = pipe(TWO, return_tensors=True, num_beams=1)[0]["translation_token_ids"]
+    assert len(ids) - 1 == longest_translation(make) > 20
+    assert "1 of 1 translations reached the limit of their length" in caplog.text
+    assert "seem to have been set" not in caplog.text
+
+
+def test_longest_source_of_the_batch_counts(makers):
+    pipe = never_ending(unset_pipe(makers["t5"]))
+    sources = [len(pipe.tokenizer(text)["input_ids"]) for text in (ONE, TWO)]
+    lengths = [len(a["translation_token_ids"]) - 1 for a in pipe([ONE, TWO], return_tensors=True, num_beams=1)]
+    assert lengths == [length + 50 for length in sources]
+    together = pipe([ONE, TWO], return_tensors=True, num_beams=1, batch_size=2)
+    assert [len(a["translation_token_ids"]) - 1 for a in together] == [max(sources) + 50] * 2
+
+
+def test_capped_translations_are_counted_once_a_call(makers, caplog):
+    pipe = never_ending(unset_pipe(makers["t5"]))
+    pipe([ONE, TWO, THREE], num_return_sequences=2, num_beams=2, batch_size=2)
+    list(pipe(iter([ONE, TWO]), num_beams=1))
+    counted = [r.message.split(" translations")[0] for r in caplog.records if "limit of their length" in r.message]
+    assert counted == ["6 of 6", "2 of 2"]
+
+
+def test_finished_translations_are_not_counted_as_capped(makers, caplog):
+    pipe = unset_pipe(makers["t5"])
+    eos = pipe.model.generation_config.eos_token_id
+    pipe(TWO, sequence_bias=[[[eos], 100.0]])
+    assert "limit of their length" not in caplog.text
+
+
+def test_an_end_forced_by_the_length_is_counted_as_capped(marian, caplog):
+    pipe = never_ending(unset_pipe(marian))
+    pipe.model.generation_config.forced_eos_token_id = pipe.model.generation_config.eos_token_id
+    pipe(TWO, num_beams=1)
+    assert "1 of 1 translations reached" in caplog.text
+
+
+@pytest.mark.parametrize("own", [{"max_length": 9}, {"max_new_tokens": 8}])
+def test_lengths_of_checkpoint_and_caller_are_kept(makers, own, caplog):
+    def length(pipe, **settings):
+        return len(pipe(TWO, return_tensors=True, num_beams=1, **settings)[0]["translation_token_ids"])
+
+    checkpoint = never_ending(unset_pipe(makers["t5"]))
+    for name, value in own.items():
+        setattr(checkpoint.model.generation_config, name, value)
+    assert length(checkpoint) == 9
+    assert "1 of 1 translations reached the limit" in caplog.text  # the caller may not know
+    caplog.clear()
+    assert length(never_ending(unset_pipe(makers["t5"])), **own) == 9
+    assert length(never_ending(unset_pipe(makers["t5"])), generation_config=GenerationConfig(**own)) == 9
+    assert length(never_ending(makers["t5"].make("translation", **{"max_new_tokens": None, **own}))) == 9
+    assert "limit of their length" not in caplog.text  # the caller knows
+
+
+def test_a_generation_config_without_a_length_leaves_it_open(makers):
+    pipe = never_ending(unset_pipe(makers["t5"]))
+    ids = pipe(TWO, generation_config=GenerationConfig(num_beams=1), return_tensors=True)[0]["translation_token_ids"]
+    assert len(ids) - 1 == longest_translation(makers["t5"])
+
+
+def test_old_settings_of_a_task_still_count(makers, tmp_path):
+    """The published T5 checkpoints keep prefix, length and beams for each task in config.json."""
+    make = makers["t5"]
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(make.checkpoint), make.pipe.tokenizer
+    config = T5Config.from_pretrained(make.checkpoint)
+    config.task_specific_params = {"translation_en_to_de": {"prefix": "katze ", "max_length": 5, "num_beams": 1}}
+    model.config = config
+    pipe = pipeline("translation_en_to_de", model=model, tokenizer=tokenizer, device="cpu")
+    never_ending(pipe)
+    ids = pipe(TWO, return_tensors=True)[0]["translation_token_ids"]
+    by_hand = model.generate(**tokenizer("katze " + TWO, return_tensors="pt"), max_length=5, num_beams=1)[0]
+    assert ids.tolist() == by_hand.tolist() and len(ids) == 5
+    assert pipe("") == [{"translation_text": ""}]
+    other = pipeline("translation_en_to_fr", model=model, tokenizer=tokenizer, device="cpu")
+    assert other.prefix == "" and len(other(TWO, return_tensors=True)[0]["translation_token_ids"]) > 5
+
+
+# ---------------------------------------------------------------- other arguments
+
+
+def test_four_beams_unless_somebody_says_otherwise(marian):
+    seen = []
+
+    def beams(pipe, **settings):
+        generate = type(pipe.model).generate
+        pipe.model.generate = lambda **kwargs: seen.append(kwargs.get("num_beams")) or generate(pipe.model, **kwargs)
+        pipe(TWO, **settings)
+        return seen[-1]
+
+    assert beams(unset_pipe(marian)) == 4
+    assert beams(unset_pipe(marian, num_beams=2)) == 2
+    assert beams(unset_pipe(marian, num_beams=2), num_beams=3) == 3
+    of_checkpoint = unset_pipe(marian)
+    of_checkpoint.model.generation_config.num_beams = 5
+    assert beams(of_checkpoint) is None  # so that `generate` reads the checkpoint's
+
+
+def test_dtype_and_device(marian):
+    pipe = pipeline("translation", model=str(marian.checkpoint), dtype=torch.bfloat16, device="cpu", max_new_tokens=6)
+    assert pipe.model.dtype == torch.bfloat16 and pipe.device == torch.device("cpu")
+    assert isinstance(pipe(ONE)[0]["translation_text"], str)
+
+
+def test_return_type_and_stop_sequence(makers):
+    make = makers["t5"]
+    assert set(make.pipe(ONE, return_type=ReturnType.TENSORS)[0]) == {"translation_token_ids"}
+    ids = make.pipe(ONE, return_tensors=True)[0]["translation_token_ids"]
+    stop = make.pipe.tokenizer.convert_ids_to_tokens(int(ids[2])).strip("▁")
+    assert len(make.pipe(ONE, stop_sequence=stop, return_tensors=True, num_beams=1)) == 1
+
+
+def test_tokenizer_without_padding_serves_single_texts(marian):
+    pipe = unset_pipe(marian)
+    pipe.tokenizer.pad_token = None
+    assert pipe(ONE, max_new_tokens=6) == marian.pipe(ONE)
+
+
+# ---------------------------------------------------------------- our own model
+
+
+@pytest.fixture(scope="module")
+def own_tokenizer(tmp_path_factory):
+    special = ["<pad>", "<s>", "</s>", "<unk>"]
+    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(BPE({piece: i for i, piece in enumerate(special + letters)}, [], unk_token="<unk>"))
+    tokenizer.add_special_tokens(special)
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    return vanilla_transformer.VanillaTransformerTokenizer(
+        tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
+def own_model(tokenizer, **settings):
+    config = vanilla_transformer.VanillaTransformerConfig.preset(
+        "tiny", vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32,
+        decoder_ffn_dim=32, encoder_attention_heads=2, decoder_attention_heads=2, **settings,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = vanilla_transformer.VanillaTransformerForSeq2SeqLM(config).eval()
+    with torch.no_grad():
+        model.get_input_embeddings().weight[:4] *= 0.1
+    return model
+
+
+@pytest.fixture(scope="module")
+def own_checkpoint(own_tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    own_model(own_tokenizer).save_pretrained(folder)
+    own_tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def own(own_checkpoint):
+    return pipeline("translation", model=str(own_checkpoint), device="cpu")
+
+
+def test_own_model_is_served(own):
+    assert type(own) is TranslationPipeline
+    ids = own.model.generate(**own.tokenizer(TWO, return_tensors="pt"), max_new_tokens=8)[0]
+    assert own(TWO, max_new_tokens=8) == [{"translation_text": own.tokenizer.decode(ids, skip_special_tokens=True)}]
+    answers = own([ONE, "", TWO], max_new_tokens=8)
+    assert own([ONE, "", TWO], max_new_tokens=8, batch_size=3) == answers and answers[1]["translation_text"] == ""
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if "language" not in form and "task" not in form])
+def test_own_model_answers_as_marian_does(own, own_checkpoint, form):
+    make = foreign_models.Maker("marian", own_checkpoint)
+    assert foreign_models.ask(make, form) == expected("marian", form)
+
+
+def test_own_model_counts_its_capped_outputs_itself(own, caplog):
+    never_ending(own)
+    logging.getLogger("vanilla_transformer").propagate = True
+    length = len(own.tokenizer(TWO)["input_ids"])
+    ids = own(TWO, return_tensors=True, num_beams=1)[0]["translation_token_ids"]
+    assert len(ids) - 1 == length + 50
+    assert sum("1 of 1" in record.message for record in caplog.records) == 1
+
+
+def test_own_model_limits_sources_by_its_positions(own_tokenizer):
+    def pipe(positions):
+        model = own_model(own_tokenizer, positions=positions, max_position_embeddings=32)
+        return pipeline("translation", model=model, tokenizer=own_tokenizer, device="cpu", max_new_tokens=4)
+
+    assert pipe("sinusoidal")("a" * 40)
+    assert pipe("learned")("a" * 31)
+    with pytest.raises(ValueError, match="41 tokens, 'aaaa.*at most 32"):
+        pipe("learned")("a" * 40)
+
+
+# ---------------------------------------------------------------- checkpoints that bring the pipeline along
+
+LOADER = """
+import socket, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "vanilla_transformer":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+if sys.argv[2] == "without":
+    sys.meta_path.insert(0, Blocked())
+else:
+    import vanilla_transformer
+
+def refuse(*args, **kwargs):
+    raise OSError("the network was asked")
+
+socket.socket.connect = refuse
+from transformers import pipeline
+
+trust = {"trust_remote_code": True} if sys.argv[3] == "trust" else {}
+pipe = pipeline("translation", model=sys.argv[1], device="cpu", max_new_tokens=6, **trust)
+print(type(pipe).__module__.split(".")[0], pipe(["a house", "", "a cat"]))
+"""
+
+
+def load_elsewhere(folder, tmp_path, package: str, trust: str) -> subprocess.CompletedProcess:
+    """Load in a fresh process, offline, with nothing cached, from another folder."""
+    (tmp_path / "loader.py").write_text(LOADER)
+    environment = {
+        **os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    if package == "with":
+        environment["PYTHONPATH"] = str(Path(vanilla_transformer.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "loader.py", str(folder), package, trust],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def test_a_checkpoint_brings_the_pipeline_along(own, own_checkpoint, tmp_path):
+    own.save_pretrained(tmp_path / "saved", include_pipeline=True)
+    assert (tmp_path / "saved" / "pipeline_translation.py").exists()
+    assert "custom_pipelines" not in own.model.config.to_dict()  # this model's next save is its own
+    answers = own(["a house", "", "a cat"], max_new_tokens=6)
+
+    without = load_elsewhere(tmp_path / "saved", tmp_path, "without", "trust")
+    assert without.stdout.strip() == f"transformers_modules {answers}", without.stderr[-2000:]
+    installed = load_elsewhere(tmp_path / "saved", tmp_path, "with", "no trust")
+    assert installed.stdout.strip() == f"vanilla_transformer {answers}", installed.stderr[-2000:]
+
+
+def test_no_code_is_brought_along_unasked(marian, own, tmp_path):
+    for name, pipe in {"own": own, "marian": marian.pipe}.items():
+        pipe.save_pretrained(tmp_path / name)
+        assert not (tmp_path / name / "pipeline_translation.py").exists()
+        assert "custom_pipelines" not in json.loads((tmp_path / name / "config.json").read_text())
+        again = pipeline("translation", model=str(tmp_path / name), device="cpu")
+        assert again(TWO, max_new_tokens=6) == pipe(TWO, max_new_tokens=6)
+    assert type(AutoTokenizer.from_pretrained(tmp_path / "marian")) is type(marian.pipe.tokenizer)
+
+
+def test_a_foreign_checkpoint_can_bring_it_along_too(marian, tmp_path):
+    marian.pipe.save_pretrained(tmp_path / "saved", include_pipeline=True)
+    without = load_elsewhere(tmp_path / "saved", tmp_path, "without", "trust")
+    answers = marian.pipe(["a house", "", "a cat"])
+    assert without.stdout.strip() == f"transformers_modules {answers}", without.stderr[-2000:]
+
+
+def test_a_brought_pipeline_stays_when_saved_again(marian, tmp_path):
+    marian.pipe.save_pretrained(tmp_path / "first", include_pipeline=True)
+    trusted = pipeline("translation", model=str(tmp_path / "first"), device="cpu", trust_remote_code=True)
+    # Loaded from its path, as a user without the package has it
+    trusted.save_pretrained(tmp_path / "second")
+    assert (tmp_path / "second" / "pipeline_translation.py").exists()
+    second = json.loads((tmp_path / "second" / "config.json").read_text())
+    assert second["custom_pipelines"]["translation"]["impl"] == "pipeline_translation.TranslationPipeline"

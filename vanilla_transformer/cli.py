@@ -1,0 +1,196 @@
+"""The command `vanilla-transformer`: arguments in, calls down, no logic."""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns its exit code: 0, 1 for a user's mistake (told in a line), 130 after Ctrl-C."""
+    arguments = parser().parse_args(argv)
+    # transformers' progress bars of loading and saving weights are noise beside ours
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        return arguments.run(arguments) or 0
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except user_errors() as error:
+        if arguments.traceback:
+            raise
+        print(f"vanilla-transformer {arguments.command}: error: {error}", file=sys.stderr)
+        return 1
+
+
+def user_errors() -> tuple[type[Exception], ...]:
+    """What a user can cause: values and files. Anything else is a fault of ours and shows its traceback."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    return ValueError, OSError, StrictDataclassError, SafetensorError
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="vanilla-transformer", description="Train, use and score the Transformer of 'Attention Is All You Need'."
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run, help: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help, description=help)
+        sub.add_argument("--threads", type=positive, help="CPU threads of torch (default: all free cores)")
+        sub.add_argument("--traceback", action="store_true", help="show where an error comes from")
+        sub.set_defaults(run=run)
+        return sub
+
+    p = command("train", run_train, "train a translator as a recipe says")
+    p.add_argument("recipe", metavar="RECIPE", help="name of a shipped recipe, or a YAML file")
+    p.add_argument("-o", "--output", type=Path, help="run folder (default: runs/RECIPE)")
+    p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+                   help="change the recipe: training.max_steps=100 (repeatable)")  # fmt: skip
+    p.add_argument("--from", dest="from_model", metavar="MODEL", help="fine-tune this folder or Hub id")
+    p.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the run folder")
+    p.add_argument("--overwrite", action="store_true", help="replace the run folder")
+
+    p = command("translate", run_translate, "translate lines of text")
+    p.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    p.add_argument("files", nargs="*", type=Path, metavar="FILE", help="texts, one a line (default: stdin)")
+    p.add_argument("-o", "--output", type=Path, help="where to write (default: stdout)")
+    p.add_argument("--overwrite", action="store_true", help="replace the output file")
+    decoding_options(p)
+    p.add_argument("--n-best", type=int, default=1, metavar="N", help="so many candidates a line, best first")
+    p.add_argument("--scores", action="store_true", help="TAB and the score behind each translation")
+
+    p = command("evaluate", run_evaluate, "score translations of SOURCE against REFERENCE")
+    p.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    p.add_argument("source", type=Path, metavar="SOURCE", help="texts, one a line, gzipped or not")
+    p.add_argument("reference", type=Path, metavar="REFERENCE", help="their translations")
+    p.add_argument("--json", type=Path, dest="json_file", help="write scores and settings there as well")
+    p.add_argument("--show", type=int, default=0, metavar="N", help="print the first N translations")
+    decoding_options(p)
+
+    p = command("tokenizer", run_tokenizer, "learn a joint vocabulary from text files")
+    p.add_argument("files", nargs="+", type=Path, metavar="FILE", help="texts of both languages, one a line")
+    p.add_argument("--vocab-size", type=positive, required=True, help="tokens in all")
+    p.add_argument("-o", "--output", type=Path, required=True, help="folder to save it in")
+    p.add_argument("--overwrite", action="store_true", help="replace the folder")
+
+    p = command("demo", run_demo, "the phrasebook from corpus to translations, in minutes")
+    p.add_argument("-o", "--output", type=Path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
+    p.add_argument("--overwrite", action="store_true", help="replace the run folder")
+    return top
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"got {value}, expected at least 1")
+    return value
+
+
+def decoding_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--beams", type=positive, metavar="K", help="beams; 1 is greedy (default: the model's own)")
+    p.add_argument("--length-penalty", type=float, help="a beam's score is divided by length ** this")
+    p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="of the weights")
+    p.add_argument("--max-tokens", type=positive, help="padded source tokens times beams in a batch")
+    p.add_argument("--truncate", action="store_true", help="cut sources that are too long for the model's positions")
+
+
+def use_threads(arguments) -> None:
+    import torch
+
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+
+
+def decoding_settings(arguments) -> dict:
+    from .translation.translate import MAX_TOKENS
+
+    return {
+        "num_beams": arguments.beams,
+        "length_penalty": arguments.length_penalty,
+        "max_tokens": arguments.max_tokens or MAX_TOKENS,
+        "truncation": arguments.truncate,
+        "progress": sys.stderr.isatty() or arguments.command == "evaluate",
+    }
+
+
+def run_train(arguments) -> int:
+    use_threads(arguments)
+    from .training.recipe import load_recipe
+    from .training.train import train
+
+    run = arguments.output or Path("runs") / Path(arguments.recipe).stem
+    result = train(
+        load_recipe(arguments.recipe, arguments.settings),
+        run,
+        resume=arguments.resume,
+        overwrite=arguments.overwrite,
+        from_model=arguments.from_model,
+    )
+    if result.model is None:
+        again = " ".join(f"--set {setting}" for setting in arguments.settings)
+        print(
+            f"stopped after step {result.step}, which is saved. Go on with: vanilla-transformer train "
+            f"{arguments.recipe} -o {run} {again}{' ' if again else ''}--resume",
+            file=sys.stderr,
+        )
+        return 130
+    print(json.dumps(json.loads((run / "result.json").read_text("utf-8")), indent=2))
+    print(f"the model is in {result.model}; try: echo 'Some text.' | vanilla-transformer translate {result.model}")
+    return 0
+
+
+def run_translate(arguments) -> None:
+    use_threads(arguments)
+    from .translation.files import translate_files
+
+    translate_files(
+        arguments.model,
+        arguments.files,
+        arguments.output,
+        overwrite=arguments.overwrite,
+        dtype=arguments.dtype,
+        n_best=arguments.n_best,
+        scores=arguments.scores,
+        **decoding_settings(arguments),
+    )
+
+
+def run_evaluate(arguments) -> None:
+    use_threads(arguments)
+    from .evaluation.evaluate_files import evaluate_files
+
+    evaluation = evaluate_files(
+        arguments.model, arguments.source, arguments.reference, dtype=arguments.dtype, **decoding_settings(arguments)
+    )
+    for example in evaluation.examples[: arguments.show]:
+        print("\n".join(f"{label:>11}: {text}" for label, text in dataclasses.asdict(example).items()) + "\n")
+    print(evaluation.table())
+    if arguments.json_file:
+        arguments.json_file.write_text(evaluation.to_json(), "utf-8")
+
+
+def run_tokenizer(arguments) -> None:
+    from .data.corpora import read_lines
+    from .data.vocabulary import learn_tokenizer, save_tokenizer
+
+    texts = (line for file in arguments.files for line in read_lines(file))
+    tokenizer = learn_tokenizer(texts, arguments.vocab_size)
+    save_tokenizer(tokenizer, arguments.output, overwrite=arguments.overwrite)
+    print(f"{len(tokenizer)} tokens in {arguments.output}")
+
+
+def run_demo(arguments) -> int:
+    use_threads(arguments)
+    from .training.demo import demo
+
+    return demo(arguments.output, overwrite=arguments.overwrite)
+
+

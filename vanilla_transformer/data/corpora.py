@@ -1,0 +1,174 @@
+"""Parallel text in: files, folders and Hub ids that users have, read into `datasets.Dataset(source, target)`."""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+
+from .checks import CorpusReport
+
+TABLES = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+SIDES = ("source", "target")
+
+
+def read_corpus(
+    where: str | list[str],
+    source_lang: str,
+    target_lang: str,
+    *,
+    split: str = "train",
+    config_name: str | None = None,
+    max_pairs: int | None = None,
+    report: CorpusReport | None = None,
+) -> Dataset:
+    """Read pairs of sentences into the columns `source` and `target`; pairs with an empty side are dropped.
+
+    Args:
+        where: two parallel text files `[source, target]`, or one of: a .tsv file (source TAB target), a .jsonl, .csv or
+            .parquet file, a folder saved by `datasets`, an id on the Hub such as `wmt/wmt14`. Text, TSV, JSONL and CSV
+            may be gzipped (.gz). Tables and datasets hold a column `translation` with one entry a language, a column a
+            language, or the columns `source` and `target`.
+        split, config_name: of a saved folder or of a dataset on the Hub.
+        max_pairs: read no further than this.
+        report: is told what was dropped.
+
+    Raises:
+        ValueError: sides of unequal length, text that is not UTF-8, missing columns, an empty corpus.
+        FileNotFoundError, IsADirectoryError: a file that is not one.
+    """
+    if isinstance(where, str):
+        where = [where]
+    if len(where) not in (1, 2):
+        raise ValueError(f"got {len(where)} places for one corpus ({where}): expected one, or two parallel text files")
+    report = report or CorpusReport()
+    name = " and ".join(where)
+    if len(where) == 2:
+        check_language_suffixes(where, (source_lang, target_lang))
+        pairs = read_parallel_files(Path(where[0]), Path(where[1]))
+    elif suffix_of(where[0]) == ".tsv":
+        pairs = read_tsv(Path(where[0]))
+    else:
+        pairs = read_table(where[0], source_lang, target_lang, split, config_name)
+
+    columns: dict[str, list[str]] = {side: [] for side in SIDES}
+    for line, (source, target) in enumerate(pairs, start=1):
+        if max_pairs is not None and len(columns["source"]) >= max_pairs:
+            break
+        source, target = source.strip("\r\n"), target.strip("\r\n")
+        if not source.strip() or not target.strip():
+            report.drop("empty side", f"{name}, line {line}")
+            continue
+        columns["source"].append(source)
+        columns["target"].append(target)
+    if not columns["source"]:
+        raise ValueError(f"no pair of sentences in {name}: the corpus is empty, or all of its lines have an empty side")
+    return Dataset.from_dict(columns)
+
+
+def suffix_of(path: str) -> str:
+    """The suffix that tells the format, seen through `.gz`: `pairs.tsv.gz` -> `.tsv`."""
+    return Path(path.removesuffix(".gz")).suffix
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a UTF-8 file, gzipped or not, without their line ends. Only \\n ends a line, as for `wc -l`."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory: expected a text file with one sentence a line")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: expected a text file with one sentence a line")
+    with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path}, line {number} is not UTF-8 (byte {error.start} is 0x{line[error.start]:02x}): convert "
+                    f"the file, for instance with `iconv -f latin1 -t utf-8 {path}`"
+                ) from None
+
+
+def read_parallel_files(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    sides = [read_lines(source), read_lines(target)]
+    number = 0
+    while True:
+        lines = [next(side, None) for side in sides]
+        if None in lines:
+            break
+        number += 1
+        yield lines[0], lines[1]  # type: ignore[misc]
+    if lines != [None, None]:
+        rest = 1 + sum(1 for _ in sides[0]) + sum(1 for _ in sides[1])  # one of the two is exhausted
+        longer, shorter = (source, target) if lines[1] is None else (target, source)
+        raise ValueError(
+            f"{longer} has {number + rest} lines, but {shorter} has {number}: line N of the one must translate line N "
+            f"of the other; look where they part, from line {number + 1} backwards"
+        )
+
+
+def read_tsv(path: Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) != 2:
+            raise ValueError(
+                f"{path}, line {number} has {len(fields)} tab-separated fields: expected 2, source TAB target"
+            )
+        yield fields[0], fields[1]
+
+
+def read_table(where: str, source_lang: str, target_lang: str, split: str, config_name: str | None):
+    path, suffix = Path(where), suffix_of(where)
+    if path.is_dir():
+        table = load_from_disk(where)
+    elif suffix in TABLES:
+        if not path.exists():
+            raise FileNotFoundError(f"{where} does not exist")
+        table = load_dataset(TABLES[suffix], data_files=where, split="train")
+    elif path.exists():
+        raise ValueError(
+            f"{where} alone is no parallel corpus: give two text files, or one file that ends in .tsv, "
+            f"{', '.join(TABLES)} (and .gz)"
+        )
+    else:
+        table = load_dataset(where, config_name, split=split)
+    if isinstance(table, DatasetDict):
+        if split not in table:
+            raise ValueError(f"{where} has no split {split!r}: it has {', '.join(table)}")
+        table = table[split]
+    return rows_of(table, where, source_lang, target_lang)
+
+
+def rows_of(table: Dataset, where: str, source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:
+    names = table.column_names
+    if "translation" in names:
+        languages = table.features["translation"]
+        languages = list(getattr(languages, "languages", None) or languages)
+        missing = [lang for lang in (source_lang, target_lang) if lang not in languages]
+        if missing:
+            raise ValueError(f"{where} has no translation in {missing}: its languages are {', '.join(languages)}")
+        pairs = ((row[source_lang], row[target_lang]) for row in table["translation"])
+    else:
+        for columns in ((source_lang, target_lang), SIDES):
+            if set(columns) <= set(names):
+                break
+        else:
+            raise ValueError(
+                f"{where} has the columns {', '.join(names)}: expected `translation`, or `{source_lang}` and "
+                f"`{target_lang}`, or `source` and `target`"
+            )
+        pairs = zip(table[columns[0]], table[columns[1]], strict=True)
+    for number, (source, target) in enumerate(pairs, start=1):
+        for side in (source, target):
+            if side is not None and not isinstance(side, str):
+                raise ValueError(f"{where}, row {number} holds a {type(side).__name__}, expected text: {side!r}")
+        yield source or "", target or ""
+
+
+def check_language_suffixes(paths: list[str], languages: tuple[str, str]) -> None:
+    """`train.fr train.en` for English to French is a slip that no score would explain."""
+    endings = tuple(suffix_of(path).removeprefix(".") for path in paths)
+    if endings == languages[::-1] and languages[0] != languages[1]:
+        raise ValueError(
+            f"the two sides look swapped: got {paths[0]} as source and {paths[1]} as target of a translation from "
+            f"{languages[0]} to {languages[1]}: exchange the files or the languages"
+        )

@@ -1,0 +1,62 @@
+"""Learning the joint vocabulary of both languages (section 5.1: byte-pair encoding, shared by source and target)."""
+
+from collections.abc import Iterable
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers.utils import logging
+
+from ..model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+
+logger = logging.get_logger(__name__)
+
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")  # ids 0, 1 and 2, as the model's configuration has them
+ALPHABET = pre_tokenizers.ByteLevel.alphabet()  # one character for each of the 256 bytes, hence no <unk>
+
+
+def learn_tokenizer(
+    texts: Iterable[str], vocab_size: int, *, model_max_length: int = 512, show_progress: bool = True
+) -> VanillaTransformerTokenizer:
+    """A byte-level BPE of `vocab_size` tokens: `decode(encode(x)) == NFC(x)` for every text.
+
+    Args:
+        texts: sentences of both languages.
+        vocab_size: tokens in all, the 3 special ones and the 256 bytes included.
+        model_max_length: longest sequence in training, in tokens; a figure for the user, nothing is cut to it.
+
+    Raises:
+        ValueError: if the vocabulary is smaller than its alphabet.
+    """
+    smallest = len(SPECIAL_TOKENS) + len(ALPHABET)
+    if vocab_size < smallest:
+        raise ValueError(
+            f"got vocab_size={vocab_size}, expected at least {smallest}: {len(ALPHABET)} bytes and "
+            f"{len(SPECIAL_TOKENS)} special tokens"
+        )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=ALPHABET,
+        show_progress=show_progress,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", SPECIAL_TOKENS.index("</s>"))]
+    )
+    if tokenizer.get_vocab_size() < vocab_size:
+        logger.warning(
+            f"the text yields only {tokenizer.get_vocab_size()} tokens, {vocab_size} were asked for: every word of it "
+            "is a token already"
+        )
+    return VanillaTransformerTokenizer(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        model_max_length=model_max_length,
+        split_special_tokens=True,  # "</s>" in a user's text is text
+        clean_up_tokenization_spaces=False,
+    )

@@ -1,0 +1,114 @@
+# Copyright 2026 The vanilla_transformer authors. MIT License.
+"""How long a translation may get (section 6.1), and a `generate` that keeps to it and says when it had to cut."""
+
+import torch
+from transformers import GenerationConfig
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+EXTRA_TOKENS = 50  # "we set the maximum output length during inference to input length + 50" (section 6.1)
+
+
+def paper_generation_config(config) -> GenerationConfig:
+    """Beam search with 4 beams (section 6.1). transformers divides a beam's score by length ** length_penalty, the
+    paper by ((5 + length) / 6) ** 0.6: 1.0 is the library's own value."""
+    return GenerationConfig(
+        max_length=512,
+        num_beams=4,
+        length_penalty=1.0,
+        early_stopping=True,
+        pad_token_id=config.pad_token_id,
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        decoder_start_token_id=config.decoder_start_token_id,
+    )
+
+
+def count_capped(sequences: torch.Tensor, eos_token_id: int | list[int] | None) -> int:
+    """How many of the sequences (B, T) end without `</s>`, because there was no room left."""
+    if eos_token_id is None:
+        return 0
+    ends = torch.isin(sequences[:, 1:], torch.tensor(eos_token_id, device=sequences.device).flatten())
+    return int((~ends.any(dim=1)).sum())
+
+
+def output_limit(model, longest_source: int, prompt_length: int = 1) -> int:
+    """Tokens that an output may have: longest source + `EXTRA_TOKENS` behind the decoder's prompt (the start token),
+    and at most `generation_config.max_length` and as many as the decoder has positions for."""
+    limits = [prompt_length + longest_source + EXTRA_TOKENS, model.generation_config.max_length]
+    if getattr(model.config, "positions", "learned") == "learned":
+        limits.append(getattr(model.config, "max_position_embeddings", None))
+    return min(limit for limit in limits if limit is not None)
+
+
+class LengthLimitMixin:
+    """`generate` for an encoder-decoder whose outputs may be as long as its inputs plus `EXTRA_TOKENS`."""
+
+    @torch.no_grad()
+    def generate(self, inputs=None, generation_config=None, **kwargs):
+        """transformers' `generate` with what an encoder-decoder needs on top of it.
+
+        - The mask of source padding is inferred from `pad_token_id` when it is not given.
+        - When the call sets no length, an output may have min(generation_config.max_length, S + 50) tokens, where S
+          is the batch's longest source (section 6.1), and outputs that this cuts are counted in a warning.
+
+        Returns:
+            (B * num_return_sequences, T) ids, decoder start token included, or a dictionary, as in transformers.
+        """
+        settings = generation_config if generation_config is not None else self.generation_config
+        source = inputs if inputs is not None else kwargs.get("input_ids")
+        pad = kwargs.get("pad_token_id", settings.pad_token_id)
+        if kwargs.get("attention_mask") is None and pad is not None and is_ids(source):
+            kwargs["attention_mask"] = source.ne(pad).long()
+
+        prompt_length = self.prompt_length(kwargs.get("decoder_input_ids"), settings)
+        if kwargs.get("max_new_tokens") is not None and kwargs.get("max_length") is None:
+            # transformers would warn that our generation config sets a length as well
+            kwargs["max_length"] = prompt_length + kwargs.pop("max_new_tokens")
+        own = (kwargs.get("max_length"), *(getattr(generation_config, n, None) for n in ("max_length", "max_new_tokens")))
+        longest_source = self.longest_source(source, kwargs)
+        if longest_source is None or any(length is not None for length in own):
+            return super().generate(inputs, generation_config=generation_config, **kwargs)
+
+        limit = output_limit(self, longest_source, prompt_length)
+        outputs = super().generate(inputs, generation_config=generation_config, **{**kwargs, "max_length": limit})
+        sequences = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
+        capped = count_capped(sequences, kwargs.get("eos_token_id", settings.eos_token_id))
+        if capped:
+            logger.warning(
+                f"{capped} of {len(sequences)} outputs were cut at {limit} tokens, before they ended: the limit is "
+                f"the longest source + {EXTRA_TOKENS}, and at most generation_config.max_length="
+                f"{self.generation_config.max_length}; pass max_new_tokens to allow more"
+            )
+        return outputs
+
+    def generate_batch(self, *args, **kwargs):
+        raise NotImplementedError(
+            "continuous batching serves decoder-only models, and an encoder-decoder would get empty answers from it: "
+            "use generate() on padded batches, or the translation pipeline with batch_size"
+        )
+
+    def prompt_length(self, decoder_input_ids: torch.Tensor | None, settings: GenerationConfig) -> int:
+        """Tokens before the first generated one: the start token, which `generate` sets before a prompt without it."""
+        if decoder_input_ids is None:
+            return 1
+        start = settings.decoder_start_token_id
+        has_start = start is None or bool((decoder_input_ids[:, 0] == start).any())
+        return decoder_input_ids.shape[1] + (0 if has_start else 1)
+
+    @staticmethod
+    def longest_source(source: torch.Tensor | None, kwargs) -> int | None:
+        """S in tokens, from whichever form of the source the call gives; `None` if it gives none."""
+        mask = kwargs.get("attention_mask")
+        if mask is not None and mask.ndim == 2:
+            return int(mask.sum(-1).max())
+        if source is None:
+            source = kwargs.get("inputs_embeds")
+        if source is None and kwargs.get("encoder_outputs") is not None:
+            source = kwargs["encoder_outputs"][0]
+        return None if source is None else source.shape[1]
+
+
+def is_ids(source: torch.Tensor | None) -> bool:
+    return source is not None and source.ndim == 2 and not source.is_floating_point()

@@ -1,0 +1,109 @@
+# Copyright 2026 The vanilla_transformer authors. MIT License.
+"""What a layer is made of (sections 3.1 and 3.3): norms, feed-forward networks, residual connections, the layers."""
+
+import torch
+from torch import nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .attention import CrossAttention, MultiHeadAttention
+
+
+class LayerNorm(nn.LayerNorm):
+    """LayerNorm(x) = (x - mean(x)) / sqrt(var(x) + eps) * gamma + beta, over the last axis  (section 3.1)."""
+
+    def __init__(self, config):
+        super().__init__(config.d_model, eps=config.norm_eps)
+
+
+NORMS = {"layernorm": LayerNorm}
+
+
+class ReLUFeedForward(nn.Module):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2  (equation 2)."""
+
+    activation = staticmethod(nn.functional.relu)
+
+    def __init__(self, config, ffn_dim: int):
+        super().__init__()
+        self.fc1 = nn.Linear(config.d_model, ffn_dim)
+        self.fc2 = nn.Linear(ffn_dim, config.d_model)
+        self.dropout = nn.Dropout(config.activation_dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(self.dropout(self.activation(self.fc1(x))))  # (B, L, D) -> (B, L, F) -> (B, L, D)
+
+
+class GELUFeedForward(ReLUFeedForward):
+    """FFN(x) = GELU(x W_1 + b_1) W_2 + b_2, GELU(x) = x Phi(x)  (Hendrycks and Gimpel 2016; not in the paper)."""
+
+    activation = staticmethod(nn.functional.gelu)
+
+
+class SiLUFeedForward(ReLUFeedForward):
+    """FFN(x) = SiLU(x W_1 + b_1) W_2 + b_2, SiLU(x) = x sigmoid(x)  (not in the paper; "swish" in Marian)."""
+
+    activation = staticmethod(nn.functional.silu)
+
+
+FEED_FORWARDS = {"relu": ReLUFeedForward, "gelu": GELUFeedForward, "silu": SiLUFeedForward}
+
+
+class PostNorm(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x)))  (sections 3.1 and 5.4)."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.norm = NORMS[config.norm](config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x, sublayer):
+        return self.norm(x + self.dropout(sublayer(x)))
+
+    @staticmethod
+    def final_norm(config) -> nn.Module:
+        return nn.Identity()  # the last sub-layer has normalised already
+
+
+class PreNorm(PostNorm):
+    """x + Dropout(Sublayer(LayerNorm(x)))  (not in the paper; steadier in deep stacks, Xiong et al. 2020)."""
+
+    def forward(self, x, sublayer):
+        return x + self.dropout(sublayer(self.norm(x)))
+
+    @staticmethod
+    def final_norm(config) -> nn.Module:
+        return NORMS[config.norm](config)  # the sum of all sub-layers has not been normalised yet
+
+
+RESIDUALS = {"post": PostNorm, "pre": PreNorm}
+
+
+class EncoderLayer(GradientCheckpointingLayer):
+    """Self-attention, then the feed-forward network, each with its residual connection  (section 3.1, "Encoder")."""
+
+    def __init__(self, config, num_heads: int, ffn_dim: int, layer_idx: int, is_causal: bool):
+        super().__init__()
+        self.self_attn = MultiHeadAttention(config, num_heads, layer_idx, is_causal)
+        self.self_attn_residual = RESIDUALS[config.residual](config)
+        self.feed_forward = FEED_FORWARDS[config.feed_forward](config, ffn_dim)
+        self.feed_forward_residual = RESIDUALS[config.residual](config)
+
+    def forward(self, x, mask, **kwargs):
+        """x: (B, L, D) -> (B, L, D)"""
+        x = self.self_attn_residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0])
+        return self.feed_forward_residual(x, self.feed_forward)
+
+
+class DecoderLayer(EncoderLayer):
+    """The encoder's two sub-layers, with cross-attention between them  (section 3.1, "Decoder")."""
+
+    def __init__(self, config, num_heads: int, ffn_dim: int, layer_idx: int, is_causal: bool):
+        super().__init__(config, num_heads, ffn_dim, layer_idx, is_causal)
+        self.cross_attn = CrossAttention(config, num_heads, layer_idx, is_causal=False)
+        self.cross_attn_residual = RESIDUALS[config.residual](config)
+
+    def forward(self, x, mask, memory, memory_mask=None, **kwargs):
+        """x: (B, T, D), memory: (B, S, D) -> (B, T, D)"""
+        x = self.self_attn_residual(x, lambda x: self.self_attn(x, mask, **kwargs)[0])
+        x = self.cross_attn_residual(x, lambda x: self.cross_attn(x, memory_mask, memory, **kwargs)[0])
+        return self.feed_forward_residual(x, self.feed_forward)

@@ -1,0 +1,1 @@
+"""Floor 5: recipes, the trainer, checkpoints and their mean."""

@@ -1,0 +1,92 @@
+"""Checkpoints on disk: whole or not there at all; which to keep, which to resume, and their mean."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+PATTERN = re.compile(r"checkpoint-(\d+)")
+TMP = "tmp-"
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The complete checkpoints of a run, oldest first; what a crash left half-written is named `tmp-...`."""
+    if not run.is_dir():
+        return []
+    found = {int(match[1]): path for path in run.iterdir() if (match := PATTERN.fullmatch(path.name))}
+    return [found[step] for step in sorted(found)]
+
+
+def publish(staged: Path, final: Path) -> None:
+    """Make a written folder appear under its name at once: contents to disk first, then the name.
+
+    After a crash or a power cut there is either the whole checkpoint or none of this name.
+    """
+    for path in [*staged.rglob("*"), staged]:
+        sync(path)
+    if final.exists():
+        shutil.rmtree(final)  # of the same step, before a resume from an earlier one
+    os.replace(staged, final)
+    sync(final.parent)
+
+
+def sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_unfinished(run: Path) -> None:
+    for path in run.glob(f"{TMP}*"):
+        shutil.rmtree(path)
+
+
+def metric_history(run: Path, metric: str) -> dict[int, float]:
+    """Step -> value of `metric`, as the newest checkpoint's trainer state tells it."""
+    newest = checkpoints(run)[-1]
+    state = json.loads((newest / "trainer_state.json").read_text(encoding="utf-8"))
+    return {entry["step"]: entry[metric] for entry in state["log_history"] if metric in entry}
+
+
+def select(run: Path, which: str, count: int) -> list[Path]:
+    """The `count` checkpoints that a mean is taken of, oldest first.
+
+    Args:
+        which: `"last"`, or `"best"` by validation BLEU.
+    """
+    paths = checkpoints(run)
+    if which == "best":
+        bleu = metric_history(run, "eval_bleu")
+        paths = sorted(paths, key=lambda path: bleu.get(step_of(path), float("-inf")))
+    return sorted(paths[-count:], key=step_of)
+
+
+def step_of(path: Path) -> int:
+    match = PATTERN.fullmatch(path.name)
+    if match is None:
+        raise ValueError(f"{path} is no checkpoint folder: expected a name such as checkpoint-500")
+    return int(match[1])
+
+
+def rotate(run: Path, which: str, count: int) -> None:
+    """Delete all checkpoints but those that the final mean may need, and the newest, from which a run resumes."""
+    keep = {*select(run, which, count), checkpoints(run)[-1]}
+    for path in checkpoints(run):
+        if path not in keep:
+            shutil.rmtree(path)
+
+
+def mean_weights(folders: list[Path]) -> dict[str, torch.Tensor]:
+    """The mean of the weights of several checkpoints (section 6.1), summed in float64."""
+    total: dict[str, torch.Tensor] = {}
+    for folder in folders:
+        weights = load_file(folder / "model.safetensors")
+        for name, tensor in weights.items():
+            total[name] = total.get(name, 0) + tensor.double()
+    return {name: (tensor / len(folders)).to(weights[name].dtype) for name, tensor in total.items()}

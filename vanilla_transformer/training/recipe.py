@@ -1,0 +1,231 @@
+"""A recipe: all choices of a training in one validated place, read from YAML and from `--set section.key=value`."""
+
+import dataclasses
+import os
+import types
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from ..model.configuration_vanilla_transformer import VanillaTransformerConfig
+
+SHIPPED = resources.files("vanilla_transformer") / "recipes"
+
+
+@dataclass
+class CorpusRecipe:
+    """Where the pairs come from. `files` reads `train` and `validation` (and `test`): each two parallel text files, or
+    one table, folder or Hub id; relative names are looked up in `folder`."""
+
+    name: Literal["files", "phrasebook", "copy", "reverse"] = "files"
+    source_lang: str = "en"
+    target_lang: str = "fr"
+    folder: str | None = None
+    train: list[str] | None = None
+    validation: list[str] | None = None
+    test: list[str] | None = None
+    config_name: str | None = None  # of a data set on the Hub
+    max_pairs: int | None = None  # of the training set
+    max_length: int = 128  # tokens a side; longer training pairs are dropped, and counted
+    sizes: dict[str, int] | None = None  # pairs per split of an embedded corpus
+    seed: int = 0
+
+
+@dataclass
+class TokenizerRecipe:
+    """A joint vocabulary to be learned from the training pairs, or the folder of one that exists."""
+
+    vocab_size: int = 8000
+    path: str | None = None
+
+
+@dataclass
+class TrainingRecipe:
+    """Section 5 of the paper, in the names of transformers' `TrainingArguments`."""
+
+    max_steps: int | None = None
+    num_train_epochs: float | None = None
+    max_tokens: int = 4096  # padded tokens a side in a batch (25,000 in section 5.1)
+    gradient_accumulation_steps: int = 1
+    learning_rate: float | None = None  # at its peak; None: d_model^-0.5 warmup_steps^-0.5 (equation 3)
+    lr_scheduler_type: Literal["inverse_sqrt", "linear", "cosine"] = "inverse_sqrt"
+    warmup_steps: int = 4000
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.98
+    adam_epsilon: float = 1e-9
+    max_grad_norm: float = 1.0
+    label_smoothing: float = 0.1
+    bf16: bool = False
+    seed: int = 0
+    eval_steps: int = 500  # evaluate and save every so many steps
+    eval_pairs: int = 500  # validation pairs that are decoded, greedily, at each evaluation
+    patience: int | None = None  # stop after so many evaluations without a better BLEU
+    average: Literal["last", "best"] = "last"
+    average_checkpoints: int = 5  # the final model is the mean of so many (section 6.1)
+
+
+@dataclass
+class DecodingRecipe:
+    """What `generation_config.json` of the trained model will say. Scores are divided by length ** length_penalty."""
+
+    num_beams: int = 4
+    length_penalty: float = 1.0
+    max_length: int = 512
+
+
+@dataclass
+class Recipe:
+    """Everything that a training depends on. `model` names a preset and overrides of its fields."""
+
+    corpus: CorpusRecipe = field(default_factory=CorpusRecipe)
+    tokenizer: TokenizerRecipe | None = field(default_factory=TokenizerRecipe)
+    model: dict[str, Any] | None = field(default_factory=lambda: {"preset": "base"})
+    training: TrainingRecipe = field(default_factory=TrainingRecipe)
+    decoding: DecodingRecipe = field(default_factory=DecodingRecipe)
+
+    def __post_init__(self):
+        problems = []
+        training, corpus = self.training, self.corpus
+        if (training.max_steps is None) == (training.num_train_epochs is None):
+            problems.append("training needs either max_steps or num_train_epochs, and not both")
+        if corpus.name == "files":
+            problems += [f"corpus.{split} is missing" for split in ("train", "validation") if not getattr(corpus, split)]
+        positive = [
+            (training, "max_steps num_train_epochs max_tokens gradient_accumulation_steps learning_rate warmup_steps "
+             "eval_steps eval_pairs patience average_checkpoints max_grad_norm adam_epsilon"),
+            (self.decoding, "num_beams max_length"),
+            (corpus, "max_length max_pairs"),
+        ]
+        for section, names in positive:
+            for name in names.split():
+                value = getattr(section, name)
+                if value is not None and value <= 0:
+                    problems.append(f"{name}={value}: expected a positive number")
+        if not 0 <= training.label_smoothing < 1:
+            problems.append(f"label_smoothing={training.label_smoothing}: expected a number in [0, 1)")
+        if corpus.max_length > training.max_tokens:
+            problems.append(
+                f"corpus.max_length={corpus.max_length} exceeds training.max_tokens={training.max_tokens}: one pair "
+                "would not fit into a batch"
+            )
+        if self.model is not None:
+            self.model_config(vocab_size=1000)  # raises for a wrong preset, field or value
+        if problems:
+            raise ValueError("invalid recipe: " + "; ".join(problems))
+
+    def model_config(self, vocab_size: int) -> VanillaTransformerConfig:
+        fields = dict(self.model or {})
+        preset = fields.pop("preset", "base")
+        known = set(VanillaTransformerConfig.field_names())
+        for key in fields:
+            if key not in known:
+                raise ValueError(unknown_key(f"model.{key}", [f"model.{name}" for name in known]))
+        return VanillaTransformerConfig.preset(preset, **{"vocab_size": vocab_size, **fields})
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def recipe_names() -> list[str]:
+    return sorted(entry.name.removesuffix(".yaml") for entry in SHIPPED.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_recipe(name: str, settings: list[str] = ()) -> Recipe:
+    """A shipped recipe by its name, or one's own by its path, with `settings` such as `training.max_steps=100`.
+
+    Raises:
+        FileNotFoundError: for an unknown name.
+        ValueError: for keys that no section has (with the nearest one that exists), and for values of a wrong type.
+    """
+    path = Path(name)
+    if name in recipe_names():
+        text = (SHIPPED / f"{name}.yaml").read_text(encoding="utf-8")
+    elif path.is_file():
+        text = path.read_text(encoding="utf-8")
+    else:
+        near = get_close_matches(name, recipe_names(), n=1)
+        raise FileNotFoundError(
+            f"no recipe {name!r}: expected a YAML file, or one of {', '.join(recipe_names())}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+        )
+    tree = yaml.safe_load(text) or {}
+    if not isinstance(tree, dict):
+        raise ValueError(f"{name} is no recipe: expected sections such as `corpus:` and `training:`")
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"got --set {setting}: expected section.key=value, such as training.max_steps=100")
+        section, _, rest = key.partition(".")
+        if rest:
+            tree[section] = {**(tree.get(section) or {}), rest: yaml.safe_load(value)}
+        else:
+            tree[section] = yaml.safe_load(value)
+    return build(Recipe, tree, "")
+
+
+def unknown_key(key: str, names) -> str:
+    near = get_close_matches(key, list(names), n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(names))}"
+    return f"unknown key {key!r}: {hint}"
+
+
+def build(section: type, tree: Any, path: str):
+    """An instance of the dataclass `section` from nested dictionaries; `path` stands before its keys in messages."""
+    if not isinstance(tree, dict):
+        raise ValueError(f"{path.rstrip('.') or 'recipe'}: got {tree!r}, expected keys and values")
+    hints = get_type_hints(section)
+    values = {}
+    for key, value in tree.items():
+        if key not in hints:
+            raise ValueError(unknown_key(path + str(key), [path + name for name in hints]))
+        values[key] = convert(value, hints[key], path + key)
+    return section(**values)
+
+
+def convert(value: Any, hint: Any, key: str) -> Any:
+    """`value` as the type `hint`; YAML reads 3e-4 as text and 1 as a whole number where a fraction is meant."""
+    origin, options = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None:
+            if type(None) in options:
+                return None
+        else:
+            return convert(value, next(option for option in options if option is not type(None)), key)
+    elif origin is Literal:
+        if value in options:
+            return value
+        raise ValueError(f"{key}: got {value!r}, expected one of {', '.join(map(str, options))}")
+    elif dataclasses.is_dataclass(hint):
+        return build(hint, value if value is not None else {}, key + ".")
+    elif origin is dict and isinstance(value, dict):
+        return value
+    elif origin is list and isinstance(value, (list, str)):
+        return [value] if isinstance(value, str) else value
+    elif hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
+    raise ValueError(f"{key}: got {value!r}, expected {name}")
+
+
+def expand(path: str) -> str:
+    """`path` with `$VARIABLES` and `~` filled in.
+
+    Raises:
+        ValueError: if a variable is not set.
+    """
+    expanded = os.path.expanduser(os.path.expandvars(path))
+    if "$" in expanded:
+        raise ValueError(
+            f"{path}: the environment variable is not set: export it, or name the folder with --set corpus.folder=DIR"
+        )
+    return expanded
+

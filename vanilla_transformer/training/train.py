@@ -1,0 +1,302 @@
+"""One training from recipe to finished model, in a run folder that can be resumed.
+
+    RUN/recipe.yaml       the recipe with all defaults filled in
+    RUN/provenance.json   versions, command of the data: pairs and hashes per split
+    RUN/tokenizer/        the joint vocabulary
+    RUN/checkpoint-N/     weights, optimizer, schedule, random state: what a resumed training needs
+    RUN/model/            the finished model: mean of the last or best checkpoints, with its tokenizer
+    RUN/result.json       validation scores of the newest checkpoint and of the mean
+"""
+
+import json
+import platform
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+import yaml
+from datasets import Dataset
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    EarlyStoppingCallback,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainingArguments,
+    set_seed,
+)
+from transformers.utils import logging
+
+from ..data.vocabulary import learn_tokenizer
+from ..evaluation.metrics import translation_scores
+from ..model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM
+from ..translation import Translator
+from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, select
+from .recipe import DecodingRecipe, Recipe
+from .splits import fingerprint, load_splits, tokenize
+from .trainer import StopOnInterrupt, TranslationTrainer
+
+logger = logging.get_logger(__name__)
+
+PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a training ended with; `model` is `None` when it was interrupted before its end."""
+
+    run: Path
+    model: Path | None
+    step: int
+    splits: dict[str, Dataset]
+
+
+def train(
+    recipe: Recipe,
+    run: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    from_model: str | None = None,
+) -> TrainingResult:
+    """Train as `recipe` says and leave the finished model in `run`/model.
+
+    Args:
+        resume: go on from the newest whole checkpoint in `run`, on the very batches that would have come next.
+        overwrite: delete what is in `run` first.
+        from_model: folder or Hub id of a model whose weights, configuration and tokenizer are kept (fine-tuning);
+            the recipe's sections `model` and `tokenizer` must agree with it or be null.
+
+    Raises:
+        FileExistsError: if `run` has content, and neither `resume` nor `overwrite` is set.
+        ValueError: for recipes that contradict the run or the model to start from, and for corpora that are refused.
+    """
+    prepare_folder(recipe, run, resume, overwrite, from_model)
+    set_seed(recipe.training.seed)
+    splits = load_splits(recipe.corpus)
+    tokenizer, model = (
+        load_base(recipe, from_model, run) if from_model else new_base(recipe, splits["train"], run, resume)
+    )
+    model.generation_config.update(**generation_settings(recipe.decoding))
+    encoded = {
+        "train": tokenize(splits["train"], tokenizer, recipe.corpus.max_length, "train"),
+        "validation": tokenize(splits["validation"], tokenizer, None, "validation"),
+    }
+    if not resume:
+        tokenizer.save_pretrained(run / "tokenizer")
+        write_provenance(recipe, run, splits)
+    logger.info(
+        f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, {len(tokenizer)} tokens in the vocabulary"
+    )
+
+    stop = StopOnInterrupt()
+    trainer = TranslationTrainer(
+        model=model,
+        args=training_arguments(recipe, model, run),
+        train_dataset=encoded["train"],
+        eval_dataset=encoded["validation"],
+        processing_class=tokenizer,
+        data_collator=DataCollatorForSeq2Seq(tokenizer),
+        callbacks=[stop, *early_stopping(recipe)],
+        recipe=recipe.training,
+        validation_text=splits["validation"],
+    )
+    remove_unfinished(run)
+    newest = checkpoints(run)[-1] if resume else None
+    trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+    step = trainer.state.global_step
+    if stop.stopped:
+        return TrainingResult(run, None, step, splits)
+    if trainer.is_world_process_zero():
+        finish(recipe, run, trainer, splits["validation"])
+    return TrainingResult(run, run / "model", step, splits)
+
+
+def prepare_folder(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_model: str | None) -> None:
+    if resume:
+        if from_model:
+            raise ValueError("--from starts a new training and --resume goes on with one: give only one of them")
+        if not checkpoints(run):
+            raise ValueError(f"{run} has no whole checkpoint to resume from: start without --resume")
+        check_same_recipe(recipe, run)
+        return
+    if run.exists() and any(run.iterdir()):
+        if not overwrite:
+            hint = f"go on from {checkpoints(run)[-1].name} with --resume, or " if checkpoints(run) else ""
+            raise FileExistsError(
+                f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o"
+            )
+        shutil.rmtree(run)
+    run.mkdir(parents=True, exist_ok=True)
+
+
+# What may change when a training goes on: how long it lasts, and what it shows on the way.
+BUDGET = {"max_steps", "num_train_epochs", "eval_pairs", "patience"}
+
+
+def check_same_recipe(recipe: Recipe, run: Path) -> None:
+    before = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
+    now = recipe.to_dict()
+    differences = []
+    for section in now:
+        if not isinstance(before.get(section), dict) or not isinstance(now[section], dict):
+            pairs = [(section, before.get(section), now[section])]
+        else:
+            keys = sorted({*before[section], *now[section]})
+            pairs = [(f"{section}.{k}", before[section].get(k), now[section].get(k)) for k in keys if k not in BUDGET]
+        differences += [f"{key} was {old!r}, now {new!r}" for key, old, new in pairs if old != new]
+    if differences:
+        raise ValueError(
+            f"{run} was started with another recipe ({'; '.join(differences)}): resume with the same one "
+            f"({run / 'recipe.yaml'}), or start anew in another folder"
+        )
+
+
+def new_base(recipe: Recipe, train_pairs: Dataset, run: Path, resume: bool):
+    """A tokenizer learned from the training pairs, or a given one, and a model with fresh weights."""
+    if recipe.model is None or recipe.tokenizer is None:
+        raise ValueError("the recipe has no model or no tokenizer section: only `--from MODEL` can fill it in")
+    if resume:
+        tokenizer = AutoTokenizer.from_pretrained(run / "tokenizer")
+    elif recipe.tokenizer.path is not None:
+        tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer.path)
+    else:
+        texts = (text for side in ("source", "target") for text in train_pairs[side])
+        tokenizer = learn_tokenizer(texts, recipe.tokenizer.vocab_size, model_max_length=recipe.corpus.max_length)
+    model = VanillaTransformerForSeq2SeqLM(recipe.model_config(vocab_size=len(tokenizer)))
+    return tokenizer, model
+
+
+def load_base(recipe: Recipe, name: str, run: Path):
+    """Model and tokenizer to be fine-tuned.
+
+    Raises:
+        ValueError: if the model is of another architecture, has two vocabularies, or contradicts the recipe.
+    """
+    model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=torch.float32)
+    if type(model).__name__ != VanillaTransformerForSeq2SeqLM.__name__:
+        raise ValueError(
+            f"{name} is a {type(model).__name__}, expected a {VanillaTransformerForSeq2SeqLM.__name__}: models of "
+            "transformers are fine-tuned with scripts/run_translation.py"
+        )
+    if not model.config.share_encoder_decoder_embeddings:
+        raise ValueError(f"{name} has two vocabularies: training knows models with one joint vocabulary")
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    contradictions = []
+    if recipe.model is not None:
+        wanted = recipe.model_config(model.config.vocab_size).to_dict()
+        differing = [f for f in type(model.config).field_names() if f in wanted and f in ARCHITECTURE]
+        contradictions += [
+            f"model.{f} is {wanted[f]} in the recipe and {getattr(model.config, f)} in {name}"
+            for f in differing
+            if wanted[f] != getattr(model.config, f)
+        ]
+    if recipe.tokenizer is not None and (
+        recipe.tokenizer.path is not None or recipe.tokenizer.vocab_size != model.config.vocab_size
+    ):
+        contradictions.append(
+            f"tokenizer is {recipe.tokenizer.path or recipe.tokenizer.vocab_size} in the recipe, and {name} brings "
+            f"its own of {model.config.vocab_size} tokens"
+        )
+    if contradictions:
+        raise ValueError(
+            f"the recipe contradicts the model to start from: {'; '.join(contradictions)}. Keep what the model has "
+            "with --set model=null --set tokenizer=null"
+        )
+    return tokenizer, model
+
+
+# Fields that a recipe decides about; the rest (token ids, names, versions) belongs to the checkpoint.
+ARCHITECTURE = frozenset(
+    "d_model encoder_layers decoder_layers encoder_attention_heads decoder_attention_heads encoder_ffn_dim "
+    "decoder_ffn_dim residual norm norm_eps positions feed_forward attention_bias output_bias scale_embedding dropout "
+    "attention_dropout activation_dropout tie_word_embeddings share_encoder_decoder_embeddings".split()
+)
+
+
+def generation_settings(decoding: DecodingRecipe) -> dict:
+    beams = decoding.num_beams > 1
+    return {
+        "max_length": decoding.max_length,
+        "num_beams": decoding.num_beams,
+        "length_penalty": decoding.length_penalty if beams else None,
+        "early_stopping": True if beams else None,
+    }
+
+
+def training_arguments(recipe: Recipe, model, run: Path) -> Seq2SeqTrainingArguments:
+    t = recipe.training
+    peak = t.learning_rate or model.config.d_model**-0.5 * t.warmup_steps**-0.5
+    schedule = {"timescale": t.warmup_steps} if t.lr_scheduler_type == "inverse_sqrt" else None
+    return Seq2SeqTrainingArguments(
+        output_dir=str(run),
+        max_steps=t.max_steps or -1,
+        num_train_epochs=t.num_train_epochs or 1,
+        gradient_accumulation_steps=t.gradient_accumulation_steps,
+        learning_rate=peak,
+        lr_scheduler_type=t.lr_scheduler_type,
+        lr_scheduler_kwargs=schedule,
+        warmup_steps=t.warmup_steps,
+        optim="adamw_torch_fused",  # without weight decay it is Adam
+        weight_decay=0.0,
+        adam_beta1=t.adam_beta1,
+        adam_beta2=t.adam_beta2,
+        adam_epsilon=t.adam_epsilon,
+        max_grad_norm=t.max_grad_norm,
+        bf16=t.bf16,
+        use_cpu=not torch.cuda.is_available(),
+        seed=t.seed,
+        eval_strategy="steps",
+        eval_steps=t.eval_steps,
+        save_strategy="steps",
+        save_steps=t.eval_steps,
+        logging_steps=min(100, t.eval_steps),
+        metric_for_best_model="bleu",
+        greater_is_better=True,
+        use_cache=True,  # of the configuration that is saved; training itself never caches
+        report_to="none",
+    )
+
+
+def early_stopping(recipe: Recipe) -> list:
+    return [EarlyStoppingCallback(recipe.training.patience)] if recipe.training.patience else []
+
+
+def write_provenance(recipe: Recipe, run: Path, splits: dict[str, Dataset]) -> None:
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True), "utf-8")
+    facts = {
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "data": {name: {"pairs": len(split), "sha256": fingerprint(split)} for name, split in splits.items()},
+    }
+    (run / "provenance.json").write_text(json.dumps(facts, indent=2), "utf-8")
+
+
+def finish(recipe: Recipe, run: Path, trainer: TranslationTrainer, validation: Dataset) -> None:
+    """Average, score the newest weights and the mean on the validation set by beam search, and save the mean."""
+    model, tokenizer = trainer.accelerator.unwrap_model(trainer.model).eval(), trainer.processing_class
+    chosen = select(run, recipe.training.average, recipe.training.average_checkpoints)
+    scores = {"newest": validation_scores(model, tokenizer, validation)}
+    model.load_state_dict(mean_weights(chosen), strict=False)  # tied weights stand in the file once
+    model.tie_weights()
+    scores["mean"] = validation_scores(model, tokenizer, validation)
+    aside = run / "tmp-model"
+    model.save_pretrained(aside)
+    tokenizer.save_pretrained(aside)
+    publish(aside, run / "model")
+    result = {
+        "step": trainer.state.global_step,
+        "mean_of": [path.name for path in chosen],
+        "parameters": model.num_parameters(),
+        "decoding": generation_settings(recipe.decoding),
+        "validation": scores,
+    }
+    (run / "result.json").write_text(json.dumps(result, indent=2), "utf-8")
+
+
+def validation_scores(model, tokenizer: PreTrainedTokenizerBase, validation: Dataset) -> dict:
+    translations = [t.text for t in Translator(model, tokenizer)(list(validation["source"]), progress=True)]
+    scores = translation_scores(translations, list(validation["target"]))
+    return {score.name: {"score": round(score.score, 2), "signature": score.signature} for score in scores}

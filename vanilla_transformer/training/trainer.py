@@ -1,0 +1,139 @@
+"""`Seq2SeqTrainer` with what training a translator adds: token-budget batches, smoothing in the model, BLEU by decoding,
+checkpoints that are whole or not there, and an orderly end on Ctrl-C."""
+
+import os
+import signal
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+from safetensors import SafetensorError
+from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
+from transformers import Seq2SeqTrainer, TrainerCallback
+from transformers.utils import logging
+
+from ..data.batching import TokenBudgetSampler
+from ..evaluation.metrics import translation_scores
+from ..translation import Translator
+from .checkpoints import TMP, checkpoints, publish, rotate
+from .recipe import TrainingRecipe
+
+logger = logging.get_logger(__name__)
+
+SAMPLES = 3  # translations shown at each evaluation
+
+
+class TranslationTrainer(Seq2SeqTrainer):
+    """Trains on tokenised pairs (`input_ids`, `labels`, `length`) and evaluates on text as well.
+
+    Args:
+        recipe: the recipe's section `training`.
+        validation_text: pairs (`source`, `target`) whose first `recipe.eval_pairs` are decoded at each evaluation.
+        The rest are those of `Seq2SeqTrainer`; `processing_class` is the tokenizer.
+    """
+
+    def __init__(self, *args, recipe: TrainingRecipe, validation_text: Dataset, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.recipe = recipe
+        self.validation_text = validation_text.select(range(min(recipe.eval_pairs, len(validation_text))))
+
+    def get_train_dataloader(self) -> DataLoader:
+        sampler = TokenBudgetSampler(self.train_dataset["length"], self.recipe.max_tokens, self.recipe.seed)
+        return self.accelerator.prepare(self.loader(self.train_dataset, sampler))
+
+    def loader(self, dataset: Dataset, sampler: TokenBudgetSampler) -> DataLoader:
+        return DataLoader(
+            dataset.select_columns(["input_ids", "labels"]),
+            batch_sampler=sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+        )
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if model.training:  # the loss of an evaluation is not smoothed, so that it can be compared
+            inputs = {**inputs, "label_smoothing": self.recipe.label_smoothing, "skip_logits": True}
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
+        """Loss in nats per target token over the whole set, sacreBLEU of greedy translations, three of them shown."""
+        model = self.accelerator.unwrap_model(self.model).eval()
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        translator = Translator(model, self.processing_class)
+        sources, references = list(self.validation_text["source"]), list(self.validation_text["target"])
+        translations = [t.text for t in translator(sources, num_beams=1)]
+        metrics = {
+            f"{metric_key_prefix}_loss": self.nats_per_token(model, dataset),
+            f"{metric_key_prefix}_bleu": translation_scores(translations, references, ["BLEU"])[0].score,
+        }
+        self.log(metrics)
+        if self.is_world_process_zero():
+            for source, reference, translation in list(zip(sources, references, translations, strict=True))[:SAMPLES]:
+                tqdm.write(f"  {source}\n    -> {translation}\n     = {reference}")
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    @torch.no_grad()
+    def nats_per_token(self, model, dataset: Dataset) -> float:
+        total, tokens = 0.0, 0
+        budget = max(self.recipe.max_tokens, max(dataset["length"]))
+        for batch in self.loader(dataset, TokenBudgetSampler(dataset["length"], budget, seed=0)):
+            batch = self._prepare_inputs(dict(batch))
+            with self.accelerator.autocast():
+                total += model(**batch, skip_logits=True, num_items_in_batch=1).loss.item()
+            tokens += int((batch["labels"] != -100).sum())
+        return total / tokens
+
+    def _get_output_dir(self, trial) -> str:
+        """transformers writes a checkpoint in place; here it does so in a folder aside (see `_save_checkpoint`)."""
+        return os.path.join(self.args.output_dir, f"{TMP}checkpoint-{self.state.global_step}")
+
+    def _save_checkpoint(self, model, trial) -> None:
+        """Written aside, synced, renamed; older checkpoints are deleted only then.
+
+        Raises:
+            OSError: if the disk is full, say; the last good checkpoint stays.
+        """
+        run = Path(self.args.output_dir)
+        name = f"checkpoint-{self.state.global_step}"
+        aside = Path(self._get_output_dir(trial))
+        try:
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()  # each process has written its random state
+            if self.is_world_process_zero():
+                publish(aside / name, run / name)
+                aside.rmdir()
+                rotate(run, self.recipe.average, self.recipe.average_checkpoints)
+        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
+            good = checkpoints(run)
+            raise OSError(
+                f"could not write {run / name}: {error}. "
+                + (f"{good[-1]} is whole: make room and go on with --resume" if good else "There is none before it")
+            ) from error
+
+
+class StopOnInterrupt(TrainerCallback):
+    """The first Ctrl-C (or SIGTERM) saves a checkpoint after the current step and ends; the second one ends at once."""
+
+    def __init__(self):
+        self.stopped = False
+        self.handlers = {}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.handlers[number] = signal.signal(number, self.stop)
+
+    def stop(self, number, frame):
+        if self.stopped:
+            raise KeyboardInterrupt
+        self.stopped = True
+        tqdm.write("stopping: saving a checkpoint after this step (once more to stop at once)")
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.stopped:
+            control.should_save = control.should_training_stop = True
+        return control
+
+    def on_train_end(self, args, state, control, **kwargs):
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,186 @@
+"""Translating many texts: sorted by length into batches of like size, answered in the order of the question."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tqdm.auto import tqdm
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from ..data.batching import token_budget_batches
+from ..model.decoding import count_capped, output_limit
+
+logger = logging.get_logger(__name__)
+
+MAX_TOKENS = 4096  # padded source tokens times beams in one batch
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation, and where asked for its score: log-probability of the tokens / length ** length_penalty."""
+
+    text: str
+    score: float | None = None
+
+
+def load_translator(model: str | Path, dtype: str = "auto", device: str | None = None) -> "Translator":
+    """Load model and tokenizer from a folder or a Hub id.
+
+    Raises:
+        OSError: if there is no model, or no tokenizer beside it.
+    """
+    name = str(model)
+    if Path(name).is_dir() and not (Path(name) / "config.json").exists():
+        raise OSError(f"{name} has no config.json: expected the folder of a saved model, such as RUN/model")
+    network = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=dtype)
+    if Path(name).is_dir() and not any((Path(name) / file).exists() for file in TOKENIZER_FILES):
+        raise OSError(
+            f"{name} has a model but no tokenizer ({', '.join(TOKENIZER_FILES[:2])}): save it there with "
+            f"tokenizer.save_pretrained({name!r})"
+        )
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Translator(network.to(device).eval(), tokenizer)
+
+
+# What the tokenizers of transformers' translation models are saved as.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "source.spm", "sentencepiece.bpe.model", "spiece.model")
+
+
+class Translator:
+    """Translates lists of texts with a sequence-to-sequence model and its tokenizer.
+
+    Example:
+        >>> translator = load_translator("runs/phrasebook/model")
+        >>> [t.text for t in translator(["The cat sleeps."])]
+        ['Le chat dort.']
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
+        self.model = model
+        self.tokenizer = tokenizer
+
+    def __call__(self, texts: Sequence[str], n_best: int = 1, **options) -> list[Translation] | list[list[Translation]]:
+        """Translations in the order of `texts`; with `n_best` > 1 a list of candidates for each, best first.
+
+        Options are those of `candidates`.
+        """
+        candidates = self.candidates(texts, n_best=n_best, **options)
+        return candidates if n_best > 1 else [best[0] for best in candidates]
+
+    def candidates(
+        self,
+        texts: Sequence[str],
+        *,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int = 1,
+        scores: bool = False,
+        max_tokens: int = MAX_TOKENS,
+        truncation: bool = False,
+        progress: bool = False,
+    ) -> list[list[Translation]]:
+        """The `n_best` candidates of each text; blank texts have blank translations.
+
+        Args:
+            num_beams, length_penalty: `None` takes the model's generation config. A beam's score is divided by
+                length ** length_penalty.
+            scores: fill in the scores, for which the logits of a whole batch are kept; beam search only.
+            max_tokens: padded source tokens times beams that one batch may hold.
+            truncation: cut sources that are longer than the model's positions (and say so), instead of an error.
+            progress: show a bar on stderr.
+
+        Raises:
+            ValueError: for beams and candidates that do not fit, and for sources that are too long.
+        """
+        if num_beams is None:
+            num_beams = self.model.generation_config.num_beams or 1
+        if num_beams < 1:
+            raise ValueError(f"got num_beams={num_beams}, expected at least 1 (1 is greedy search)")
+        if not 1 <= n_best <= num_beams:
+            raise ValueError(f"got n_best={n_best} with num_beams={num_beams}: expected 1 <= n_best <= num_beams")
+        results: list[list[Translation]] = [[Translation("")] * n_best] * len(texts)
+        filled = [i for i, text in enumerate(texts) if text.strip()]
+        sources = self.encode([texts[i] for i in filled], filled, truncation)
+        lengths = torch.tensor([len(ids) for ids in sources])
+        settings = {"num_beams": num_beams, "num_return_sequences": n_best, "do_sample": False}
+        settings |= {"output_scores": scores and num_beams > 1}
+        if length_penalty is not None:
+            settings["length_penalty"] = length_penalty
+        if scores and num_beams == 1:
+            raise ValueError("scores are those of beam search: got num_beams=1, expected at least 2")
+        if num_beams == 1:
+            settings |= {"length_penalty": None, "early_stopping": None}  # unused, and generate would warn of them
+
+        capped = 0
+        longest_first = lengths.argsort(descending=True, stable=True)  # out of memory shows at once, not at the end
+        batches = token_budget_batches(lengths.numpy() * num_beams, max_tokens, longest_first.numpy())
+        with tqdm(total=len(filled), unit="text", desc="translating", disable=not progress) as bar:
+            for batch in batches:
+                answers, cut = self.generate([sources[i] for i in batch], settings)
+                capped += cut
+                for i, answer in zip(batch, answers, strict=True):
+                    results[filled[i]] = answer
+                bar.update(len(batch))
+        if capped:
+            logger.warning(
+                f"{capped} of {len(filled) * n_best} translations were cut at their length limit (source length + 50 "
+                "tokens, section 6.1 of the paper) before they ended: they may repeat themselves"
+            )
+        return results
+
+    def encode(self, texts: list[str], numbers: list[int], truncation: bool) -> list[list[int]]:
+        """Token ids of each text; `numbers` are the texts' places in the caller's list, for messages."""
+        for text, number in zip(texts, numbers, strict=True):
+            try:
+                text.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"text {number + 1} is no valid Unicode: {error.reason} at character {error.start} ({text[:40]!r})"
+                ) from None
+        sources = self.tokenizer(texts, verbose=False)["input_ids"] if texts else []
+        limit = position_limit(self.model)
+        too_long = [i for i, ids in enumerate(sources) if limit is not None and len(ids) > limit]
+        if too_long and not truncation:
+            first = too_long[0]
+            raise ValueError(
+                f"line {numbers[first] + 1} has {len(sources[first])} tokens, but the model's positions end at {limit} "
+                f"({len(too_long)} such lines): split the sentences, or cut them with truncation=True (--truncate)"
+            )
+        if too_long:
+            logger.warning(f"{len(too_long)} sources were cut to {limit} tokens, the end of the model's positions")
+            end = sources[too_long[0]][-1:]  # every source ends with </s>
+            for i in too_long:
+                sources[i] = sources[i][: limit - 1] + end
+        usual = self.tokenizer.model_max_length
+        longer = sum(len(ids) > usual for ids in sources)
+        if longer and not too_long:
+            logger.warning(
+                f"{longer} of {len(sources)} sources are longer than the {usual} tokens seen in training: they are "
+                "translated whole, but expect worse translations"
+            )
+        return sources
+
+    @torch.inference_mode()
+    def generate(self, batch: list[list[int]], settings: dict) -> tuple[list[list[Translation]], int]:
+        """Candidates of one batch, and how many of them were cut."""
+        inputs = self.tokenizer.pad({"input_ids": batch}, return_tensors="pt").to(self.model.device)
+        limit = output_limit(self.model, longest_source=max(len(ids) for ids in batch))
+        output = self.model.generate(**inputs, **settings, max_length=limit, return_dict_in_generate=True)
+        texts = self.tokenizer.batch_decode(output.sequences, skip_special_tokens=True)
+        scores = getattr(output, "sequences_scores", None)
+        scores = [None] * len(texts) if scores is None else scores.tolist()
+        flat = [Translation(text, score) for text, score in zip(texts, scores, strict=True)]
+        n_best = settings["num_return_sequences"]
+        answers = [flat[i : i + n_best] for i in range(0, len(flat), n_best)]
+        return answers, count_capped(output.sequences, self.model.generation_config.eos_token_id)
+
+
+def position_limit(model: PreTrainedModel) -> int | None:
+    """The longest source that the model has positions for, in tokens; `None` for models without a limit."""
+    if getattr(model.config, "positions", "learned") == "sinusoidal":
+        return None
+    return getattr(model.config, "max_position_embeddings", None)
