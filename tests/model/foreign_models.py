@@ -212,14 +212,15 @@ def _fill(model: torch.nn.Module, special: list[int]) -> None:
 
 
 class Maker:
-    """Pipelines on one checkpoint: `pipe` has the languages set, `make` takes any task and settings."""
+    """Pipelines on one checkpoint: `pipe` has the languages set, `make` takes any task and settings; `None` unsets."""
 
     def __init__(self, name: str, checkpoint: Path):
         self.architecture, self.checkpoint = ARCHITECTURES[name], checkpoint
         self.pipe = self.make("translation", **self.architecture.languages)
 
     def make(self, task: str, **settings: Any):
-        return pipeline(task, model=str(self.checkpoint), device="cpu", **{"max_new_tokens": 6, **settings})
+        settings = {name: value for name, value in {"max_new_tokens": 6, **settings}.items() if value is not None}
+        return pipeline(task, model=str(self.checkpoint), device="cpu", **settings)
 
 
 def _key_dataset() -> KeyDataset:

@@ -1,6 +1,7 @@
 """Learning the joint vocabulary of both languages (section 5.1: byte-pair encoding, shared by source and target)."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers.utils import logging
@@ -60,3 +61,16 @@ def learn_tokenizer(
         split_special_tokens=True,  # "</s>" in a user's text is text
         clean_up_tokenization_spaces=False,
     )
+
+
+def save_tokenizer(tokenizer: VanillaTransformerTokenizer, folder: Path, *, overwrite: bool = False) -> None:
+    """Save it where `AutoTokenizer.from_pretrained(folder)` finds it.
+
+    Raises:
+        FileExistsError: if the folder has content, unless `overwrite` is set.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file: name a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+        raise FileExistsError(f"{folder} exists: replace it with --overwrite, or choose another folder with -o")
+    tokenizer.save_pretrained(folder)

@@ -68,8 +68,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
             Both together are the paper's three-way tying (section 3.4).
 
     Raises:
-        ValueError: for a key that is nearly the name of a field, and for values that contradict each other; all
-            problems are told at once.
+        ValueError: for a key that is nearly the name of a field.
+        StrictDataclassError (of huggingface_hub): for values that contradict each other, all told at once.
     """
 
     model_type = "vanilla_transformer"

@@ -1,6 +1,8 @@
 # Copyright 2026 The vanilla_transformer authors. MIT License.
 """How long a translation may get (section 6.1), and a `generate` that keeps to it and says when it had to cut."""
 
+import copy
+
 import torch
 from transformers import GenerationConfig
 from transformers.utils import logging
@@ -63,12 +65,18 @@ class LengthLimitMixin:
             kwargs["attention_mask"] = source.ne(pad).long()
 
         prompt_length = self.prompt_length(kwargs.get("decoder_input_ids"), settings)
+        # New tokens as a total length: transformers would warn that our generation config has one as well.
+        if generation_config is not None and generation_config.max_new_tokens is not None:
+            generation_config = copy.deepcopy(generation_config)
+            generation_config.max_length = prompt_length + generation_config.max_new_tokens
+            generation_config.max_new_tokens = None
         if kwargs.get("max_new_tokens") is not None and kwargs.get("max_length") is None:
-            # transformers would warn that our generation config sets a length as well
             kwargs["max_length"] = prompt_length + kwargs.pop("max_new_tokens")
-        own = (kwargs.get("max_length"), *(getattr(generation_config, n, None) for n in ("max_length", "max_new_tokens")))
+        length_is_set = (
+            kwargs.get("max_length") is not None or getattr(generation_config, "max_length", None) is not None
+        )
         longest_source = self.longest_source(source, kwargs)
-        if longest_source is None or any(length is not None for length in own):
+        if longest_source is None or length_is_set:
             return super().generate(inputs, generation_config=generation_config, **kwargs)
 
         limit = output_limit(self, longest_source, prompt_length)

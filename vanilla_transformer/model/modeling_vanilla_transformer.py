@@ -37,9 +37,8 @@ from .attention import CrossAttention, MultiHeadAttention, attention_function
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding import LengthLimitMixin, paper_generation_config
 from .layers import RESIDUALS, DecoderLayer, EncoderLayer
+from .loss import IGNORED_LABEL, cross_entropy, shift_right
 from .positions import POSITIONS, LearnedPositions, SinusoidalPositions, token_positions
-
-IGNORED_LABEL = -100  # the label of padding, which no loss counts
 
 
 class VanillaTransformerPreTrainedModel(PreTrainedModel):
@@ -70,6 +69,18 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             init.copy_(module.table, module.compute(module.table.shape[0]))
         else:
             super()._init_weights(module)
+
+    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
+        """Called by `resize_token_embeddings`: both sides of one vocabulary, or the source side of two."""
+        if self.config.share_encoder_decoder_embeddings:
+            embeddings = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+            self.config.decoder_vocab_size = embeddings.num_embeddings
+            return embeddings
+        embeddings = self._get_resized_embeddings(
+            self.get_input_embeddings(), new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        self.set_input_embeddings(embeddings)
+        return embeddings
 
     def save_pretrained(self, save_directory, **kwargs):
         """As in transformers; `config.json` also names the code of every Auto class, not only of the saved one."""
@@ -316,37 +327,6 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         )
 
 
-def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) -> torch.Tensor:
-    """Decoder inputs for teacher forcing: (B, T) labels, one place later, behind the start token  (Figure 1).
-
-    With start 1 and padding 0: [[7, 8, 2], [9, 2, -100]] -> [[1, 7, 8], [1, 9, 2]].
-    """
-    start = labels.new_full((labels.shape[0], 1), start_token_id)
-    return torch.cat([start, labels[:, :-1]], dim=1).masked_fill_(
-        torch.cat([start, labels[:, :-1]], dim=1) == IGNORED_LABEL, pad_token_id
-    )
-
-
-def cross_entropy(logits, labels, label_smoothing=0.0, num_items_in_batch=None) -> torch.Tensor:
-    """(1 - eps) (-log p(y)) + eps/V sum_v (-log p(v)), in nats per target token  (section 5.4, label smoothing).
-
-    logits: (B, T, V); labels: (B, T), -100 where there is none. The sum is divided by the batch's own number of
-    labels, or by `num_items_in_batch` where the batch is one of several that are accumulated.
-    """
-    total = nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(),
-        labels.flatten().to(logits.device),
-        ignore_index=IGNORED_LABEL,
-        label_smoothing=label_smoothing,
-        reduction="sum",
-    )
-    if num_items_in_batch is None:
-        num_items_in_batch = (labels != IGNORED_LABEL).sum().clamp(min=1)
-    elif isinstance(num_items_in_batch, torch.Tensor):
-        num_items_in_batch = num_items_in_batch.to(total.device)
-    return total / num_items_in_batch
-
-
 class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrainedModel, GenerationMixin):
     """The whole of Figure 1: encoder, decoder, and the projection to logits over the vocabulary."""
 
@@ -369,6 +349,21 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrai
 
     def set_output_embeddings(self, value: nn.Linear):
         self.lm_head = value
+
+    def resize_decoder_token_embeddings(self, new_num_tokens: int, pad_to_multiple_of: int | None = None):
+        """The target side of two vocabularies: the decoder's embedding and the output projection.
+
+        Raises:
+            ValueError: for a model with one vocabulary.
+        """
+        if self.config.share_encoder_decoder_embeddings:
+            raise ValueError("source and target share one vocabulary: use resize_token_embeddings, which resizes both")
+        decoder = self.model.decoder
+        decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, pad_to_multiple_of)
+        self.lm_head = self._get_resized_lm_head(self.lm_head, decoder.embed_tokens.num_embeddings)
+        self.config.decoder_vocab_size = decoder.embed_tokens.num_embeddings
+        self.tie_weights()
+        return decoder.embed_tokens
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Called by `DataCollatorForSeq2Seq(tokenizer, model=model)`: (B, T) -> (B, T)"""

@@ -10,13 +10,14 @@ import enum
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, IterableDataset
-from transformers import GenerationConfig, Pipeline
+from transformers import GenerationConfig, Pipeline, PreTrainedModel
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.utils import logging
 
@@ -44,6 +45,7 @@ class TranslationPipeline(Pipeline):
     | `str`                                                | `[{"translation_text": str}]`                    |
     | `list[str]`, a column of a `datasets.Dataset`        | `[{...}, {...}]`, one dict for each text         |
     | the same with `num_return_sequences=n > 1`           | `[[{...}, ...], ...]`, n dicts for each text     |
+    | a list with lists of strings inside                  | `[[{...}, ...], ...]`, one list for each element |
     | generator, iterator, `torch` dataset, `KeyDataset`   | lazy iterator of `[{...}]`, one list a text      |
 
     Args of the constructor or of a call, of which the call wins:
@@ -57,29 +59,31 @@ class TranslationPipeline(Pipeline):
 
     Raises:
         TypeError: for input that is none of the above.
-        ValueError: for a source longer than the model's table of positions; for a model without an encoder.
+        ValueError: for a source longer than the model's table of positions; for a model that is no encoder-decoder.
     """
 
-    _load_tokenizer = True
-    _load_processor = False
-    _load_image_processor = False
-    _load_video_processor = False
-    _load_feature_extractor = False
+    model: Any
+    tokenizer: Any  # never None here, unlike in the base class
+    prefix: str
+    _load_tokenizer: Any = True
+    _load_processor: Any = False
+    _load_image_processor: Any = False
+    _load_video_processor: Any = False
+    _load_feature_extractor: Any = False
     _pipeline_calls_generate = True
     # No length here, unlike the 256 tokens of transformers 4.57: `_length_left_open` sees to that.
     _default_generation_config = GenerationConfig(num_beams=4)
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        if not self.model.config.is_encoder_decoder:
+    def __init__(self, model: PreTrainedModel, *args: Any, **kwargs: Any):
+        if not (getattr(model.config, "is_encoder_decoder", False) and model.can_generate()):
             raise ValueError(
-                f"got {type(self.model).__name__}, which has no encoder: expected an encoder-decoder model, as "
-                "AutoModelForSeq2SeqLM loads. For a decoder-only model use pipeline('text-generation')."
+                f"got {type(model).__name__}, expected an encoder-decoder model with a language modeling head, as "
+                "AutoModelForSeq2SeqLM loads. For decoder-only models use pipeline('text-generation')."
             )
+        super().__init__(model, *args, **kwargs)
         # Old checkpoints (t5-small) keep a prefix and settings for each task in config.json.
-        of_task = dict((getattr(self.model.config, "task_specific_params", None) or {}).get(self.task, {}))
-        self.prefix = of_task.pop("prefix", self.prefix) or ""
-        self._generate_kwargs = {**of_task, **self._generate_kwargs}
+        self._of_task = dict((getattr(self.model.config, "task_specific_params", None) or {}).get(self.task, {}))
+        self.prefix = self._of_task.pop("prefix", self.prefix) or ""
         # "translation_en_to_fr" names the languages that neither constructor nor call name.
         words = self.task.split("_")
         if len(words) == 4:
@@ -160,7 +164,7 @@ class TranslationPipeline(Pipeline):
             return [answer[0] for answer in collected]
         return collected
 
-    def preprocess(
+    def preprocess(  # type: ignore[override]
         self,
         inputs: str | list[str],
         src_lang: str | None = None,
@@ -173,7 +177,9 @@ class TranslationPipeline(Pipeline):
             raise TypeError(f"got {inputs!r} of type {type(inputs).__name__}, expected a string or a list of strings.")
         return {"rows": [self._encode(text, src_lang, tgt_lang, truncation) for text in texts]}
 
-    def _encode(self, text: str, src_lang: str | None, tgt_lang: str | None, truncation: bool | str | None):
+    def _encode(
+        self, text: str, src_lang: str | None, tgt_lang: str | None, truncation: bool | str | None
+    ) -> "Source | None":
         if not text.strip():
             return None  # nothing to translate; the model would make something up
 
@@ -197,10 +203,14 @@ class TranslationPipeline(Pipeline):
                 f"of {type(self.model).__name__} ends there. Split the text, or pass truncation=True to translate its "
                 "beginning only."
             )
+        if not encoded["input_ids"]:
+            return None
         encoded.pop("token_type_ids", None)
-        return {"inputs": encoded, "cut": cut, "unusual": length > trained and not cut}
+        return Source(encoded, cut=cut, unusual=length > trained and not cut)
 
-    def _forward(self, model_inputs: dict[str, list], tally: Counter, **generate_kwargs: Any) -> dict[str, list]:
+    def _forward(  # type: ignore[override]
+        self, model_inputs: dict[str, list], tally: Counter, **generate_kwargs: Any
+    ) -> dict[str, list]:
         """{"rows": rows} or, batched, {"rows": [rows, ...]} -> {"output_ids": (n, T) for each row}, nested alike."""
         rows = model_inputs["rows"]
         batched = bool(rows) and isinstance(rows[0], list)
@@ -208,50 +218,54 @@ class TranslationPipeline(Pipeline):
         wanted = [row for item in items for row in item if row is not None]
         if "generation_config" not in generate_kwargs:  # one given in the call replaces what the constructor got
             generate_kwargs = {**self._generate_kwargs, **generate_kwargs}
+        length_given = _sets_length(generate_kwargs)
+        if "generation_config" not in generate_kwargs:
+            generate_kwargs = {**self._of_task, **generate_kwargs}
         n = self._get_set_generation_params(generate_kwargs).get("num_return_sequences") or 1
-        found = iter(self._generate(wanted, n, tally, generate_kwargs) if wanted else ())
+        found = iter(self._generate(wanted, n, tally, length_given, generate_kwargs) if wanted else ())
         blank = torch.empty(n, 0, dtype=torch.long)
         output_ids = [[blank if row is None else next(found) for row in item] for item in items]
         return {"output_ids": output_ids if batched else output_ids[0]}
 
-    def _generate(self, rows: list[dict], n: int, tally: Counter, generate_kwargs: dict[str, Any]) -> torch.Tensor:
-        """B rows -> ids (B, n, T)."""
+    def _generate(
+        self, rows: list["Source"], n: int, tally: Counter, length_given: bool, generate_kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """B rows -> ids (B, n, T). `length_given`: whether the caller sets a length."""
         tensors, settings = {}, {}
-        for name, value in rows[0]["inputs"].items():
+        for name, value in rows[0].inputs.items():
             if isinstance(value, list):  # ids and mask: (B, S)
                 tensors[name] = pad_sequence(
-                    [torch.tensor(row["inputs"][name]) for row in rows],
+                    [torch.tensor(row.inputs[name]) for row in rows],
                     batch_first=True,
                     padding_value=(self.tokenizer.pad_token_id or 0) if name == "input_ids" else 0,
                     padding_side=self.tokenizer.padding_side,
                 ).to(self.device)
             elif name not in generate_kwargs:  # the target language, one for the whole call
                 settings[name] = value
-        tally.update(texts=len(rows), cut=sum(r["cut"] for r in rows), unusual=sum(r["unusual"] for r in rows))
+        tally.update(texts=len(rows), cut=sum(row.cut for row in rows), unusual=sum(row.unusual for row in rows))
 
         known = self._get_set_generation_params({**generate_kwargs, **settings})
-        length = self._length_left_open(known, generate_kwargs, source_length=tensors["input_ids"].shape[1])
+        length = None if length_given else self._length_left_open(known, tensors["input_ids"].shape[1])
         if length is not None:
             settings |= {"max_new_tokens": length, "max_length": None}
             known |= {"max_new_tokens": length}
         output_ids = self.model.generate(**tensors, **self._prepare_generate_kwargs(generate_kwargs, **settings))
+        output_ids = getattr(output_ids, "sequences", output_ids)  # of return_dict_in_generate=True
         # Our own model counts for itself, and whoever sets a length in the call knows it.
         own = getattr(self.model.config, "model_type", "").startswith("vanilla_transformer")
-        if length is not None or not (own or _sets_length(generate_kwargs)):
+        if length is not None or not (own or length_given):
             tally.update(outputs=len(output_ids), capped=_capped(output_ids, known))
         return output_ids.reshape(len(rows), n, -1)
 
-    def _length_left_open(self, known: dict, generate_kwargs: dict, source_length: int) -> int | None:
-        """S + 50 tokens if neither the caller nor the checkpoint sets a length, else `None`."""
-        if _sets_length(generate_kwargs) or known.get("max_new_tokens") is not None:
-            return None
-        if known.get("max_length") not in (None, LIBRARY_LENGTH):
+    def _length_left_open(self, known: dict[str, Any], source_length: int) -> int | None:
+        """S + 50 tokens if the checkpoint sets no length (`known`: its settings, and the caller's), else `None`."""
+        if known.get("max_new_tokens") is not None or known.get("max_length") not in (None, LIBRARY_LENGTH):
             return None
         length = source_length + EXTRA_LENGTH
         # The decoder's table of positions holds the start token as well.
         return length if self._target_limit is None else min(length, self._target_limit - 1)
 
-    def postprocess(
+    def postprocess(  # type: ignore[override]
         self,
         model_outputs: dict[str, list],
         return_type: ReturnType = ReturnType.TEXT,
@@ -286,6 +300,7 @@ class TranslationPipeline(Pipeline):
                 f"{tally['capped']} of {tally['outputs']} translations reached the limit of their length before their "
                 "end. Pass max_new_tokens=... to allow more."
             )
+        tally.clear()  # a dataset may be run through again
 
     def save_pretrained(
         self, save_directory: str | os.PathLike, include_pipeline: bool = False, **kwargs: Any
@@ -295,8 +310,8 @@ class TranslationPipeline(Pipeline):
         Args:
             include_pipeline: copy this file into the folder and name it in config.json, so that
                 `pipeline("translation", model=..., trust_remote_code=True)` works for users of transformers 5
-                who have not installed the package. Off by default, because transformers then asks everybody for
-                `trust_remote_code=True` for whose model no pipeline is registered as the winner.
+                who have not installed the package; to publish, upload the folder. Off by default: models that are
+                not ours then need `trust_remote_code=True`, or `pipeline_class=`, from users of the package too.
             **kwargs: for the `save_pretrained` of model and tokenizer.
         """
         os.makedirs(save_directory, exist_ok=True)
@@ -317,6 +332,15 @@ class TranslationPipeline(Pipeline):
         self.tokenizer.save_pretrained(save_directory, **kwargs)
 
 
+@dataclass
+class Source:
+    """A text in ids, unpadded. Not a dict or list, through which the base class would search for tensors to move."""
+
+    inputs: dict[str, Any]  # of the tokenizer: lists of S numbers, and perhaps the id of the target language
+    cut: bool  # lost its end, as asked for
+    unusual: bool  # longer than the tokenizer's model_max_length
+
+
 class Stream(IterableDataset):
     """An iterable of unknown length as a torch dataset: pipelines read nothing from it ahead of time."""
 
@@ -330,7 +354,7 @@ class Stream(IterableDataset):
 class LazyAnswers:
     """Iterates over answers as they are made, then calls `finish`; has the length of its dataset, if that has one."""
 
-    def __init__(self, texts: Dataset, answers: Iterable[list[dict]], finish: Callable[[], None]):
+    def __init__(self, texts: Any, answers: Iterable[list[dict]], finish: Callable[[], None]):
         self.texts, self.answers, self.finish = texts, answers, finish
 
     def __len__(self) -> int:

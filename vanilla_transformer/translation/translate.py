@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from ..data.batching import token_budget_batches
 from ..model.decoding import count_capped, output_limit
+from ..model.tokenization_vanilla_transformer import reject_surrogates
 
 logger = logging.get_logger(__name__)
 
@@ -134,13 +135,8 @@ class Translator:
 
     def encode(self, texts: list[str], numbers: list[int], truncation: bool) -> list[list[int]]:
         """Token ids of each text; `numbers` are the texts' places in the caller's list, for messages."""
-        for text, number in zip(texts, numbers, strict=True):
-            try:
-                text.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise ValueError(
-                    f"text {number + 1} is no valid Unicode: {error.reason} at character {error.start} ({text[:40]!r})"
-                ) from None
+        for text in texts:
+            reject_surrogates(text)
         sources = self.tokenizer(texts, verbose=False)["input_ids"] if texts else []
         limit = position_limit(self.model)
         too_long = [i for i, ids in enumerate(sources) if limit is not None and len(ids) > limit]

@@ -109,6 +109,7 @@ suivre: suis suis suit suivons suivez suivent | suiv | suivr | suivi
 courir: cours cours court courons courez courent | cour | courr | couru
 mourir: meurs meurs meurt mourons mourez meurent | mour | mourr | mort
 rire: ris ris rit rions riez rient | ri | rir | ri
+pleuvoir: pleus pleus pleut pleuvons pleuvez pleuvent | pleuv | pleuvr | plu
 peindre: peins peins peint peignons peignez peignent | peign | peindr | peint
 asseoir: assieds assieds assied asseyons asseyez asseyent | assey | assiér | assis
 """

@@ -56,6 +56,10 @@ class Verb:
         return "stative" in self.kinds
 
     @property
+    def has_progressive(self) -> bool:
+        return not self.kinds & {"simple", "stative"}
+
+    @property
     def is_reflexive(self) -> bool:
         return "reflexive" in self.kinds
 

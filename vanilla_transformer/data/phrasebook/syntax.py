@@ -5,7 +5,8 @@ nothing. Elision and contraction come last, in `sentence`.
 
 Conventions: I and we, you and they are masculine; you is the polite plural vous. Of the English tenses, the present
 and the progressive make the présent, the simple past the passé composé, was/were -ing the imparfait and will the
-futur. Stative verbs (know, have, be ...) have no progressive: their simple past and "used to" make the imparfait.
+futur. Verbs without an -ing form (see, understand ...) make the imparfait of "used to", and stative ones (know, have,
+be ...) of their simple past too.
 """
 
 from collections.abc import Iterable
@@ -29,7 +30,8 @@ _REFLEXIVE = ("me", "te", "se", "nous", "vous", "se")
 _POSSESSIVES = {"my": ("mon", "ma", "mes"), "your": ("votre", "votre", "vos"), "his": ("son", "sa", "ses"),
                 "her": ("son", "sa", "ses"), "our": ("notre", "notre", "nos"),
                 "their": ("leur", "leur", "leurs")}  # fmt: skip
-_NEGATIONS = {"not": "pas", "never": "jamais", "no longer": "plus"}
+NEGATIONS = {"not": "pas", "never": "jamais", "no longer": "plus"}
+ADVERBS = NEGATIONS | {"always": "toujours", "often": "souvent", "sometimes": "parfois"}
 PREPOSITIONS = {
     "in": "dans", "on": "sur", "under": "sous", "behind": "derrière", "in front of": "devant", "near": "près de",
     "next to": "à côté de", "with": "avec", "for": "pour", "without": "sans", "of": "de", "from": "de", "to": "à",
@@ -37,6 +39,8 @@ PREPOSITIONS = {
 }  # fmt: skip
 
 BE = Verb("be", "was", "être", "", frozenset({"stative"}))
+BE_STATE = Verb("be", "was", "avoir", "", frozenset({"stative"}))  # hungry, cold: avoir faim, avoir froid
+BE_BORN = Verb("be born", "was born", "naître", "", frozenset({"être"}))  # in the past only
 CAN = Verb("can", "was able to", "pouvoir", "", frozenset())
 MUST = Verb("must", "had to", "devoir", "", frozenset())
 WANT_TO = Verb("want to", "wanted to", "vouloir", "", frozenset({"stative"}))
@@ -180,6 +184,13 @@ def determiner_words(det: str, following: str, plural: bool) -> list[str]:
     return det.split()
 
 
+def generic(noun: Noun) -> Phrase:
+    """No article in English, the definite one in French: learn French, apprendre le français."""
+    tag = next(_TAGS)
+    definite = "les" if noun.is_plural_only else "la" if noun.gender == "f" else "le"
+    return Phrase(((noun.english, tag),), ((definite, 0), (noun.french, tag)), 2, noun.gender)
+
+
 def _french_determiner(
     det: str, gender: str, is_plural: bool, following: str, noun: Noun, adjective: Adjective | None
 ) -> tuple[list[str], int]:
@@ -267,47 +278,49 @@ def complement(verb: Verb, obj: Phrase | None, negated: bool = False) -> tuple[T
     if "generic" in verb.kinds and obj.is_bare:
         definite = "les" if obj.person == 5 else "la" if obj.gender == "f" else "le"
         return ((definite, 0), *obj.french[obj.article :])
-    if negated and obj.article and verb is not BE:
+    if negated and obj.article and verb.french != "être":
         return (("de", obj.french[0][1]), *obj.french[obj.article :])
     return obj.french
 
 
 def _english_verb(
-    verb: Verb, tense: str, person: int, negation: str | None, question: bool
+    verb: Verb, tense: str, person: int, adverb: str | None, question: bool
 ) -> tuple[list[str], list[str], list[str]]:
-    """Auxiliary (before the subject in a question), negation, and the words that follow."""
+    """Auxiliary (before the subject in a question), adverb, and the words that follow."""
     third = person == 2
-    negations = negation.split() if negation else []
+    adverbs = adverb.split() if adverb else []
     if tense == "future":
         base = {"can": "be able to", "must": "have to"}.get(verb.english, verb.english)
-        return ["will"], negations, base.split()
-    if tense in ("progressive", "imperfect") and not verb.is_stative:
+        return ["will"], adverbs, base.split()
+    if tense in ("progressive", "imperfect") and verb.has_progressive:
         if tense == "progressive":
             auxiliary = "am" if person == 0 else "is" if third else "are"
         else:
             auxiliary = "was" if person in (0, 2) else "were"
-        return [auxiliary], negations, en.ing(verb.english).split()
-    if verb is BE:
+        return [auxiliary], adverbs, en.ing(verb.english).split()
+    if verb.english == "be":
         if tense == "present":
-            return ["am" if person == 0 else "is" if third else "are"], negations, []
-        return ["was" if person in (0, 2) else "were"], negations, []
+            return ["am" if person == 0 else "is" if third else "are"], adverbs, []
+        return ["was" if person in (0, 2) else "were"], adverbs, []
+    if verb is BE_BORN:
+        return ["was" if person in (0, 2) else "were"], adverbs, ["born"]
     if verb is CAN or verb is MUST:
         if tense == "present":
-            return [verb.english], negations, []
+            return [verb.english], adverbs, []
         if verb is CAN:
-            return ["was" if person in (0, 2) else "were"], negations, ["able", "to"]
+            return ["was" if person in (0, 2) else "were"], adverbs, ["able", "to"]
     if tense == "imperfect":
-        if question or negation == "not":
+        if question or adverb == "not":
             raise ValueError(f"got {verb.english!r} with used to in a question or negation, expected a statement; "
-                             "remedy: use the simple past of a stative verb")  # fmt: skip
-        return [], negations, ["used", "to", *verb.english.split()]
-    if question or negation == "not":
+                             "remedy: use another tense")  # fmt: skip
+        return [], adverbs, ["used", "to", *verb.english.split()]
+    if question or adverb == "not":
         base = {"must": "have to"}.get(verb.english, verb.english)
         auxiliary = "did" if tense == "past" else "does" if third else "do"
-        return [auxiliary], negations, base.split()
+        return [auxiliary], adverbs, base.split()
     if tense == "past":
-        return [], negations, verb.past.split()
-    return [], negations, (en.third_person(verb.english) if third else verb.english).split()
+        return [], adverbs, verb.past.split()
+    return [], adverbs, (en.third_person(verb.english) if third else verb.english).split()
 
 
 def _french_tense(verb: Verb, tense: str) -> str:
@@ -324,17 +337,17 @@ def _french_verb(
     verb: Verb,
     tense: str,
     subject: Phrase,
-    negation: str | None,
+    adverb: str | None,
     tags: tuple[int, int, int],
     clitic: str | None = None,
     preceding: tuple[str, bool] | None = None,
 ) -> list[Token]:
-    """ne, clitic, verb or auxiliary, pas, participle. `preceding`: gender and number of a direct object before avoir."""
-    verb_tag, negation_tag, clitic_tag = tags
+    """ne, clitic, verb or auxiliary, adverb, participle. `preceding`: gender and number of a direct object before avoir."""
+    verb_tag, adverb_tag, clitic_tag = tags
     person = subject.person
     tokens: list[Token] = []
-    if negation:
-        tokens.append(("ne", negation_tag))
+    if adverb in NEGATIONS:
+        tokens.append(("ne", adverb_tag))
     if verb.is_reflexive:
         tokens.append((_REFLEXIVE[person], verb_tag))
     if clitic:
@@ -345,8 +358,8 @@ def _french_verb(
         tokens.append((fr.conjugate("être" if verb.takes_etre else "avoir", "présent", person), verb_tag))
     else:
         tokens.append((fr.conjugate(verb.french, form, person), verb_tag))
-    if negation:
-        tokens.append((_NEGATIONS[negation], negation_tag))
+    if adverb:
+        tokens.append((ADVERBS[adverb], adverb_tag))
     if is_compound:
         word = fr.participle(verb.french)
         if verb.takes_etre:
@@ -373,25 +386,25 @@ def clause(
     obj: Phrase | None = None,
     *after: Phrase,
     pronoun: str | None = None,
-    negation: str | None = None,
+    adverb: str | None = None,
     question: bool = False,
     asked: Phrase | None = None,
     asks_object: bool = False,
 ) -> Phrase:
     """Subject, verb, object and what follows; tense is present, progressive, past, imperfect or future.
 
-    `pronoun` is an object pronoun in English, `negation` not, never or no longer. A question is asked with est-ce que,
-    behind the words `asked` if given (where, how many apples ...). With `asks_object` they are the direct object,
+    `pronoun` is an object pronoun in English, `adverb` one of ADVERBS, negations among them. A question is
+    asked with est-ce que, behind the words `asked` if given (where, how many apples ...). With `asks_object` they are the direct object,
     with which the participle agrees.
     """
-    verb_tag, negation_tag, clitic_tag = next(_TAGS), next(_TAGS), next(_TAGS)
-    auxiliary, negations, words = _english_verb(verb, tense, subject.person, negation, question)
+    verb_tag, adverb_tag, clitic_tag = next(_TAGS), next(_TAGS), next(_TAGS)
+    auxiliary, adverbs, words = _english_verb(verb, tense, subject.person, adverb, question)
     source: list[Token] = []
     if asked:
         source += asked.english
     auxiliaries = [(word, verb_tag) for word in auxiliary]
     source += [*auxiliaries, *subject.english] if question else [*subject.english, *auxiliaries]
-    source += [(word, negation_tag) for word in negations]
+    source += [(word, adverb_tag) for word in adverbs]
     source += [(word, verb_tag) for word in words]
     if pronoun:
         source.append((pronoun, clitic_tag))
@@ -407,8 +420,8 @@ def clause(
         if not (asked and asked.french[-1][0] == "que"):
             target += [("est-ce", 0), ("que", 0)]
     target += subject.french
-    target += _french_verb(verb, tense, subject, negation, (verb_tag, negation_tag, clitic_tag), clitic, preceding)
-    target += complement(verb, obj, bool(negation))
+    target += _french_verb(verb, tense, subject, adverb, (verb_tag, adverb_tag, clitic_tag), clitic, preceding)
+    target += complement(verb, obj, adverb in NEGATIONS)
     for phrase in after:
         source += phrase.english
         target += phrase.french

@@ -1,0 +1,100 @@
+"""Train or fine-tune a translation model the Hugging Face way: dataclasses of arguments, `Seq2SeqTrainer`, nothing of
+our recipes. Runs alone and under `accelerate launch`.
+
+    python scripts/run_translation.py --model_name_or_path runs/demo/model --train_files train.en train.de \\
+        --validation_files val.en val.de --source_lang en --target_lang de --output_dir runs/hf \\
+        --do_train --do_eval --predict_with_generate --label_smoothing_factor 0.1 --max_steps 1000
+"""
+
+import sys
+from dataclasses import dataclass, field
+
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    HfArgumentParser,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    set_seed,
+)
+
+import vanilla_transformer  # noqa: F401  registers the model with the Auto classes
+from vanilla_transformer.data.corpora import read_corpus
+from vanilla_transformer.evaluation import translation_scores
+from vanilla_transformer.training.checkpoints import checkpoints
+from vanilla_transformer.training.splits import tokenize
+
+
+@dataclass
+class ModelArguments:
+    """Which model to start from."""
+
+    model_name_or_path: str = field(metadata={"help": "Folder or Hub id of a sequence-to-sequence model."})
+
+
+@dataclass
+class DataArguments:
+    """Parallel text, in any form that `read_corpus` knows."""
+
+    train_files: list[str] = field(metadata={"help": "Two parallel text files, or one table, folder or Hub id."})
+    validation_files: list[str] = field(metadata={"help": "The same for the validation set."})
+    source_lang: str = field(default="en", metadata={"help": "Language (column) to translate from."})
+    target_lang: str = field(default="fr", metadata={"help": "Language (column) to translate to."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Config of a data set on the Hub."})
+    max_length: int = field(default=128, metadata={"help": "Longest side of a training pair, in tokens."})
+    max_train_pairs: int | None = field(default=None, metadata={"help": "Read no more training pairs than this."})
+
+
+def main() -> None:
+    parser = HfArgumentParser((ModelArguments, DataArguments, Seq2SeqTrainingArguments))
+    model_args, data_args, args = parser.parse_args_into_dataclasses()
+    set_seed(args.seed)
+    tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path)
+    model = AutoModelForSeq2SeqLM.from_pretrained(model_args.model_name_or_path)
+
+    def pairs(where: list[str], split: str, max_pairs: int | None = None):
+        languages = (data_args.source_lang, data_args.target_lang)
+        return read_corpus(
+            where, *languages, split=split, config_name=data_args.dataset_config_name, max_pairs=max_pairs
+        )
+
+    with args.main_process_first(desc="tokenizing"):
+        train_pairs = pairs(data_args.train_files, "train", data_args.max_train_pairs)
+        train = tokenize(train_pairs, tokenizer, data_args.max_length, "train")
+        validation = tokenize(pairs(data_args.validation_files, "validation"), tokenizer, None, "validation")
+
+    def compute_metrics(prediction) -> dict[str, float]:
+        ids, labels = prediction
+        ids[ids < 0], labels[labels < 0] = tokenizer.pad_token_id, tokenizer.pad_token_id  # -100 is no token
+        texts = [tokenizer.batch_decode(x, skip_special_tokens=True) for x in (ids, labels)]
+        return {score.name.lower(): score.score for score in translation_scores(*texts)}
+
+    trainer = Seq2SeqTrainer(
+        model=model,
+        args=args,
+        train_dataset=train.remove_columns("length"),
+        eval_dataset=validation.remove_columns("length"),
+        processing_class=tokenizer,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        compute_metrics=compute_metrics if args.predict_with_generate else None,
+    )
+    if args.do_train:
+        resume = args.resume_from_checkpoint or (str(found[-1]) if (found := checkpoints_of(args)) else None)
+        trainer.train(resume_from_checkpoint=resume)
+        trainer.save_model()
+    if args.do_eval:
+        metrics = trainer.evaluate()
+        trainer.log_metrics("eval", metrics)
+        trainer.save_metrics("eval", metrics)
+
+
+def checkpoints_of(args: Seq2SeqTrainingArguments):
+    """Whole checkpoints in the output folder, from which a killed training goes on."""
+    from pathlib import Path
+
+    return checkpoints(Path(args.output_dir))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

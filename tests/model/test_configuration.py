@@ -1,0 +1,83 @@
+from typing import get_args
+
+import pytest
+from conftest import tiny_config
+from huggingface_hub.errors import StrictDataclassError
+
+from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model import configuration_vanilla_transformer as configuration
+from vanilla_transformer.model.layers import FEED_FORWARDS, NORMS, RESIDUALS
+from vanilla_transformer.model.positions import POSITIONS
+
+
+def test_default_is_the_papers_base_model():
+    c = VanillaTransformerConfig()
+    assert (c.encoder_layers, c.decoder_layers, c.d_model, c.encoder_ffn_dim) == (6, 6, 512, 2048)
+    assert (c.encoder_attention_heads, c.decoder_attention_heads, c.dropout) == (8, 8, 0.1)
+    assert (c.residual, c.positions, c.feed_forward) == ("post", "sinusoidal", "relu")
+    assert c.tie_word_embeddings and c.share_encoder_decoder_embeddings and c.scale_embedding
+    assert (c.pad_token_id, c.bos_token_id, c.eos_token_id, c.decoder_start_token_id) == (0, 1, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "name, layers, d_model, heads, ffn, dropout",
+    [("tiny", 4, 128, 4, 256, 0.3), ("small", 3, 256, 4, 1024, 0.1), ("base", 6, 512, 8, 2048, 0.1),
+     ("big", 6, 1024, 16, 4096, 0.3)],
+)  # fmt: skip
+def test_presets(name, layers, d_model, heads, ffn, dropout):
+    c = VanillaTransformerConfig.preset(name, vocab_size=99)
+    assert (c.encoder_layers, c.decoder_layers, c.d_model, c.dropout) == (layers, layers, d_model, dropout)
+    assert (c.encoder_attention_heads, c.decoder_attention_heads) == (heads, heads)
+    assert (c.encoder_ffn_dim, c.decoder_ffn_dim) == (ffn, ffn)
+    assert (c.vocab_size, c.decoder_vocab_size) == (99, 99)
+
+
+def test_unknown_preset_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"'huge'.*tiny, small, base, big"):
+        VanillaTransformerConfig.preset("huge")
+
+
+@pytest.mark.parametrize("make", [VanillaTransformerConfig, lambda **kw: VanillaTransformerConfig.preset("tiny", **kw)])
+@pytest.mark.parametrize("typo, meant", [("d_modle", "d_model"), ("encoder_layer", "encoder_layers"),
+                                         ("drop_out", "dropout"), ("vocabsize", "vocab_size")])  # fmt: skip
+def test_misspelt_key_is_an_error_that_suggests_the_nearest_name(make, typo, meant):
+    with pytest.raises(ValueError, match=f"{typo!r}: did you mean '{meant}'"):
+        make(**{typo: 1})
+
+
+def test_other_unknown_keys_stay_as_transformers_needs_them(tmp_path):
+    VanillaTransformerConfig(favourite_colour="blue").save_pretrained(tmp_path)
+    assert VanillaTransformerConfig.from_pretrained(tmp_path).favourite_colour == "blue"
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"d_model": 10, "encoder_attention_heads": 4}, r"d_model=10 .*encoder_attention_heads=4.*divides"),
+        ({"decoder_attention_heads": 0}, r"decoder_attention_heads=0"),
+        ({"dropout": 1.5}, r"dropout=1.5: expected a probability"),
+        ({"encoder_layers": 0}, r"encoder_layers=0: expected at least 1"),
+        ({"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 3}, "odd.*positions='learned'"),
+        ({"decoder_vocab_size": 7}, r"decoder_vocab_size=7: set share_encoder_decoder_embeddings=False"),
+        ({"norm_eps": 0.0}, "norm_eps=0.0"),
+    ],
+)
+def test_contradictions_name_fields_values_and_remedy(fields, message):
+    with pytest.raises(StrictDataclassError, match=message):
+        tiny_config(**fields)
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(StrictDataclassError, match=r"(?s)encoder_layers=0.*dropout=2"):
+        tiny_config(encoder_layers=0, dropout=2)
+
+
+def test_words_and_registries_are_the_same():
+    for literal, registry in [("Residual", RESIDUALS), ("Norm", NORMS), ("Positions", POSITIONS),
+                              ("FeedForward", FEED_FORWARDS)]:  # fmt: skip
+        assert set(get_args(getattr(configuration, literal))) == set(registry)
+
+
+def test_a_word_that_no_class_stands_for_is_refused():
+    with pytest.raises(StrictDataclassError, match="residual"):
+        tiny_config(residual="sandwich")

@@ -1,0 +1,216 @@
+import logging
+
+import pytest
+import torch
+from conftest import random_ids, tiny_model
+from transformers import GenerationConfig, StaticCache, EncoderDecoderCache
+from transformers.utils import logging as hf_logging
+
+SEARCHES = {
+    "greedy": dict(num_beams=1, do_sample=False),
+    "sample": dict(num_beams=1, do_sample=True, top_k=0),
+    "beam": dict(num_beams=4, do_sample=False),
+    "beam_sample": dict(num_beams=3, do_sample=True, top_k=0),
+    "n_best": dict(num_beams=4, do_sample=False, num_return_sequences=3),
+}
+
+
+def padded_batch():
+    ids = random_ids(3, 7)
+    mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [1] * 2 + [0] * 5])
+    return ids * mask, mask
+
+
+def searching(model, ids, **options):
+    torch.manual_seed(1)
+    return model.generate(ids, **options)
+
+
+def never_ending(**choice):
+    """A model that prefers any token to </s>, so that every output runs into its limit."""
+    model = tiny_model(output_bias=True, **choice)
+    with torch.no_grad():
+        model.lm_head.bias[2] = -1e4
+    return model
+
+
+@pytest.fixture
+def warnings_of(caplog, monkeypatch):
+    monkeypatch.setattr(hf_logging.get_logger("transformers"), "propagate", True)
+    caplog.set_level(logging.WARNING)
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("residual, positions", [("post", "sinusoidal"), ("pre", "learned")])
+def test_with_and_without_cache_and_with_a_static_one(search, residual, positions):
+    model = tiny_model(residual=residual, positions=positions)
+    ids, mask = padded_batch()
+    options = dict(SEARCHES[search], max_new_tokens=12, attention_mask=mask)
+    expected = searching(model, ids, **options)
+    assert len(expected) == 3 * options.get("num_return_sequences", 1)
+    assert torch.equal(searching(model, ids, use_cache=False, **options), expected)
+    assert torch.equal(searching(model, ids, cache_implementation="static", **options), expected)
+
+
+def test_static_cache_given_by_the_caller():
+    model = tiny_model()
+    ids, mask = padded_batch()
+    options = dict(num_beams=1, max_new_tokens=8, attention_mask=mask)
+    cache = EncoderDecoderCache(
+        StaticCache(config=model.config, max_cache_len=20), StaticCache(config=model.config, max_cache_len=7)
+    )
+    assert torch.equal(model.generate(ids, past_key_values=cache, **options), model.generate(ids, **options))
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_batch_of_n_is_n_singles(search):
+    model = tiny_model()
+    ids, mask = padded_batch()
+    options = dict(SEARCHES[search], max_new_tokens=10)
+    together = model.generate(ids, attention_mask=mask, **options)
+    for row, one, length in zip(together, ids, mask.sum(-1), strict=True):
+        alone = model.generate(one[None, :length], **options)[0]
+        assert row[: len(alone)].tolist() == alone.tolist()
+        assert (row[len(alone) :] == 0).all()
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_padding_mask_is_inferred_when_it_is_not_given(search):
+    model = tiny_model()
+    ids, mask = padded_batch()
+    options = dict(SEARCHES[search], max_new_tokens=10)
+    with_mask = model.generate(ids, attention_mask=mask, **options)
+    assert torch.equal(model.generate(ids, **options), with_mask)
+    assert torch.equal(model.generate(input_ids=ids, **options), with_mask)
+    everything = model.generate(ids, attention_mask=torch.ones_like(mask), **options)
+    assert not torch.equal(everything, with_mask)  # the mask matters to this model
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_left_padding_changes_nothing(search):
+    model = tiny_model()
+    ids = random_ids(2, 5)
+    left = torch.cat([torch.zeros(2, 4, dtype=torch.long), ids], 1)
+    options = dict(SEARCHES[search], max_new_tokens=10)
+    assert torch.equal(model.generate(left, **options), model.generate(ids, **options))
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_decoder_prompts_of_unequal_length(use_cache):
+    model = tiny_model()
+    ids = random_ids(2, 5)
+    prompts = torch.tensor([[1, 9, 8, 7], [0, 0, 1, 9]])
+    options = dict(num_beams=1, max_new_tokens=6, use_cache=use_cache)
+    together = model.generate(
+        ids, decoder_input_ids=prompts, decoder_attention_mask=(prompts != 0).long(), **options
+    )
+    for i, prompt in enumerate(([1, 9, 8, 7], [1, 9])):
+        alone = model.generate(ids[i : i + 1], decoder_input_ids=torch.tensor([prompt]), **options)[0]
+        assert together[i, 4:].tolist() == alone[len(prompt) :].tolist()
+
+
+def test_static_cache_with_padded_decoder_prompts():
+    model = tiny_model()
+    prompts = torch.tensor([[1, 9, 8, 7], [0, 0, 1, 9]])
+    options = dict(decoder_input_ids=prompts, decoder_attention_mask=(prompts != 0).long(), num_beams=1)
+    ids = random_ids(2, 5)
+    expected = model.generate(ids, max_new_tokens=6, **options)
+    assert torch.equal(model.generate(ids, max_new_tokens=6, cache_implementation="static", **options), expected)
+
+
+def test_logits_of_each_step_equal_those_without_cache():
+    model = tiny_model()
+    ids, mask = padded_batch()
+    out = model.generate(ids, num_beams=1, max_new_tokens=6, output_logits=True, return_dict_in_generate=True)
+    full = model(input_ids=ids, attention_mask=mask, decoder_input_ids=out.sequences[:, :-1]).logits
+    torch.testing.assert_close(torch.stack(out.logits, 1), full, atol=2e-6, rtol=1e-5)
+
+
+def test_length_limit_is_the_source_plus_fifty_and_capped_outputs_are_counted(warnings_of):
+    model = never_ending()
+    out = model.generate(random_ids(3, 7))
+    assert out.shape == (3, 1 + 7 + 50)
+    assert any("3 of 3 outputs were cut at 58 tokens" in message for message in warnings_of())
+
+
+def test_padding_does_not_lengthen_the_limit():
+    model = never_ending()
+    ids = torch.cat([random_ids(1, 4), torch.zeros(1, 6, dtype=torch.long)], 1)
+    assert model.generate(ids, num_beams=1).shape[1] == 1 + 4 + 50
+
+
+def test_generation_config_caps_the_limit():
+    model = never_ending()
+    model.generation_config.max_length = 12
+    assert model.generate(random_ids(2, 7)).shape[1] == 12
+
+
+def test_learned_positions_cap_the_limit():
+    model = never_ending(positions="learned", max_position_embeddings=20)
+    assert model.generate(random_ids(2, 7)).shape[1] <= 20
+
+
+@pytest.mark.parametrize(
+    "options, length",
+    [({"max_new_tokens": 5}, 6), ({"max_length": 9}, 9), ({"generation_config": GenerationConfig(max_new_tokens=70)}, 71)],
+)
+def test_a_length_set_by_the_caller_wins_without_a_warning(options, length, warnings_of):
+    assert never_ending().generate(random_ids(1, 3), **options).shape[1] == length
+    assert not [message for message in warnings_of() if "cut" in message or "max_length" in message]
+
+
+def test_finished_outputs_are_not_counted_as_capped(warnings_of):
+    model = tiny_model(output_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[2] = 1e4
+    assert model.generate(random_ids(2, 3)).shape[1] <= 3
+    assert not [message for message in warnings_of() if "cut" in message]
+
+
+@pytest.mark.parametrize("attn", ["sdpa", "eager"])
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+@pytest.mark.parametrize("cache", [None, "static"])
+def test_attentions_of_generate_are_never_empty(attn, search, cache):
+    model = tiny_model(attn_implementation=attn)
+    ids, mask = padded_batch()
+    options = dict(SEARCHES[search], max_new_tokens=4, attention_mask=mask, cache_implementation=cache)
+    out = model.generate(ids, output_attentions=True, return_dict_in_generate=True, **options)
+    rows = 3 * options["num_beams"]
+    assert torch.equal(out.sequences, model.generate(ids, **options))
+    assert [w.shape for w in out.encoder_attentions] == [(3, 2, 7, 7)] * 2
+    assert len(out.cross_attentions) == len(out.decoder_attentions) >= 1
+    for step in out.cross_attentions:
+        assert len(step) == 2 and all(w.shape == (rows, 2, 1, 7) for w in step)
+        torch.testing.assert_close(step[0].sum(-1), torch.ones(rows, 2, 1))
+
+
+def test_saved_generation_config_is_the_papers(tmp_path):
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    saved = GenerationConfig.from_pretrained(tmp_path)
+    assert (saved.num_beams, saved.length_penalty, saved.early_stopping, saved.max_length) == (4, 1.0, True, 512)
+    assert (saved.pad_token_id, saved.eos_token_id, saved.decoder_start_token_id) == (0, 2, 1)
+
+
+def test_a_changed_generation_config_survives_a_reload(tmp_path):
+    model = tiny_model()
+    model.generation_config.num_beams = 7
+    model.save_pretrained(tmp_path)
+    assert type(model).from_pretrained(tmp_path).generation_config.num_beams == 7
+
+
+def test_continuous_batching_is_refused():
+    with pytest.raises(NotImplementedError, match="translation pipeline"):
+        tiny_model().generate_batch([[3, 4]])
+
+
+def test_encoder_outputs_and_embeddings_as_source():
+    model = tiny_model()
+    ids = random_ids(2, 5)
+    expected = model.generate(ids, max_new_tokens=6)
+    encoded = model.get_encoder()(ids)
+    assert torch.equal(model.generate(encoder_outputs=encoded, max_new_tokens=6), expected)
+    embeds = model.get_input_embeddings()(ids)
+    assert torch.equal(model.generate(inputs_embeds=embeds, max_new_tokens=6), expected)
+

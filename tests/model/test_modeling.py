@@ -1,0 +1,272 @@
+import copy
+import inspect
+import re
+
+import pytest
+import torch
+from conftest import random_ids, tiny_config, tiny_model
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq
+from transformers.models.auto import modeling_auto
+
+from vanilla_transformer import VanillaTransformerForSeq2SeqLM, VanillaTransformerModel
+from vanilla_transformer.model import attention, layers, positions
+from vanilla_transformer.model.loss import cross_entropy, shift_right
+
+TYING = [  # tie_word_embeddings, share_encoder_decoder_embeddings, decoder_vocab_size, embedding matrices in the file
+    (True, True, 50, {"model.encoder.embed_tokens.weight"}),
+    (True, False, 40, {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}),
+    (False, True, 50, {"model.encoder.embed_tokens.weight", "lm_head.weight"}),
+    (False, False, 40, {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"}),
+]
+VOCABULARY = re.compile(r"embed_tokens|lm_head")
+
+
+def batch(vocab_size=50):
+    return dict(
+        input_ids=random_ids(3, 6),
+        attention_mask=torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] * 6]),
+        labels=torch.cat([random_ids(3, 4, vocab_size=vocab_size), torch.tensor([[2], [-100], [2]])], 1),
+    )
+
+
+@pytest.mark.parametrize("registry", [layers.RESIDUALS, layers.NORMS, layers.FEED_FORWARDS, positions.POSITIONS])
+def test_every_choice_quotes_its_equation_and_source(registry):
+    for module in registry.values():
+        assert re.search(r"=|\(x", module.__doc__) and re.search(r"section|equation|paper", module.__doc__)
+
+
+@pytest.mark.parametrize("thing", [attention.scaled_dot_product_attention, attention.MultiHeadAttention,
+                                   attention.CrossAttention, layers.EncoderLayer, layers.DecoderLayer, cross_entropy,
+                                   VanillaTransformerModel, VanillaTransformerForSeq2SeqLM])  # fmt: skip
+def test_every_part_names_its_place_in_the_paper(thing):
+    assert re.search(r"section \d|equation \d|Figure 1", inspect.getdoc(thing))
+
+
+@pytest.mark.parametrize("residual", ["post", "pre"])
+@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("feed_forward", ["relu", "gelu", "silu"])
+def test_family_member(residual, position, feed_forward, tmp_path):
+    """Eager = sdpa, causality, save and load, backward, gradient checkpointing: for each combination of choices."""
+    choice = dict(residual=residual, positions=position, feed_forward=feed_forward)
+    model = tiny_model(**choice)
+    inputs = batch()
+    expected = model(**inputs)
+    model.set_attn_implementation("eager")
+    torch.testing.assert_close(model(**inputs).logits, expected.logits, atol=5e-6, rtol=1e-5)
+    model.set_attn_implementation("sdpa")
+
+    changed = {**inputs, "decoder_input_ids": shift_right(inputs["labels"], 1, 0)}
+    changed["decoder_input_ids"][:, 3] = 7
+    after = model(**changed).logits
+    torch.testing.assert_close(after[:, :3], expected.logits[:, :3], atol=1e-6, rtol=0)
+    assert (after[:, 3:] - expected.logits[:, 3:]).abs().max() > 1e-3
+
+    model.save_pretrained(tmp_path)
+    assert torch.equal(AutoModelForSeq2SeqLM.from_pretrained(tmp_path)(**inputs).logits, expected.logits)
+
+    grads = []
+    for checkpointing in (False, True):
+        model.zero_grad()
+        model.train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        torch.manual_seed(0)
+        loss = model(**inputs).loss
+        loss.backward()
+        grads.append((loss.detach(), [p.grad.clone() for p in model.parameters()]))
+    for a, b in zip(grads[0][1], grads[1][1], strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
+    assert all(grad.abs().sum() > 0 for name, grad in zip(dict(model.named_parameters()), grads[0][1], strict=True)
+               if not name.endswith("k_proj.bias"))  # a bias on keys moves all scores of a query alike  # fmt: skip
+
+
+def test_an_encoder_sees_the_future_and_a_source_matters():
+    model = tiny_model()
+    inputs = batch()
+    before = model(**inputs)
+    inputs["input_ids"][0, 5] = 4 + (inputs["input_ids"][0, 5] - 3) % 40
+    after = model(**inputs)
+    moved = (after.encoder_last_hidden_state - before.encoder_last_hidden_state).abs().amax(-1)
+    assert (moved[0] > 1e-4).all() and (moved[1:] == 0).all()
+    assert (after.logits[0] - before.logits[0]).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("tie, share, target_vocab, matrices", TYING)
+def test_tying_round_trips(tie, share, target_vocab, matrices, tmp_path):
+    choice = dict(tie_word_embeddings=tie, share_encoder_decoder_embeddings=share, decoder_vocab_size=target_vocab)
+    model = tiny_model(**choice)
+    inputs = batch(target_vocab)
+    expected = model(**inputs).logits
+    model.save_pretrained(tmp_path)
+    assert {name for name in load_file(tmp_path / "model.safetensors") if VOCABULARY.search(name)} == matrices
+    reloaded, report = VanillaTransformerForSeq2SeqLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    assert torch.equal(reloaded(**inputs).logits, expected)
+
+    encoder, decoder, head = reloaded.model.encoder.embed_tokens, reloaded.model.decoder.embed_tokens, reloaded.lm_head
+    with torch.no_grad():
+        encoder.weight[5] = 100.0
+        assert (decoder.weight[5, 0] == 100) == share
+        decoder.weight[6] = 200.0
+        assert (head.weight[6, 0] == 200) == tie
+
+
+@pytest.mark.parametrize("tie, share, target_vocab, matrices", TYING)
+def test_vocabularies_resize(tie, share, target_vocab, matrices, tmp_path):
+    choice = dict(tie_word_embeddings=tie, share_encoder_decoder_embeddings=share, decoder_vocab_size=target_vocab)
+    model = tiny_model(**choice)
+    inputs = batch(target_vocab)
+    before = model(**inputs).logits
+    model.resize_token_embeddings(57)
+    wanted = 57 if share else target_vocab
+    assert (model.config.vocab_size, model.config.decoder_vocab_size) == (57, wanted)
+    assert model(**inputs).loss.isfinite()
+    torch.testing.assert_close(model(**inputs).logits[..., :target_vocab], before)
+    if not share:
+        model.resize_decoder_token_embeddings(45)
+        assert (model.config.vocab_size, model.config.decoder_vocab_size) == (57, 45)
+        assert model(**inputs).logits.shape[-1] == 45
+        torch.testing.assert_close(model(**inputs).logits[..., :target_vocab], before)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path)(**inputs).logits, model(**inputs).logits
+    )
+
+
+def test_decoder_resize_is_refused_with_one_vocabulary():
+    with pytest.raises(ValueError, match="resize_token_embeddings"):
+        tiny_model().resize_decoder_token_embeddings(60)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("options", [{}, {"device_map": "cpu"}])
+def test_reload_is_bit_equal(dtype, options, tmp_path):
+    model = tiny_model().to(dtype)
+    model.save_pretrained(tmp_path)
+    reloaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=dtype, **options)
+    inputs = batch()
+    assert torch.equal(reloaded(**inputs).logits, model(**inputs).logits)
+    assert not any("positions" in name for name in load_file(tmp_path / "model.safetensors"))
+
+
+def test_auto_classes_know_the_package(tmp_path):
+    tiny_model().save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).model_type == "vanilla_transformer"
+    assert isinstance(AutoModel.from_pretrained(tmp_path), VanillaTransformerModel)
+    assert isinstance(AutoModelForSeq2SeqLM.from_config(tiny_config()), VanillaTransformerForSeq2SeqLM)
+    names = modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    assert names["vanilla_transformer"] == "VanillaTransformerForSeq2SeqLM"
+
+
+def test_shift_right():
+    assert shift_right(torch.tensor([[7, 8, 2], [9, 2, -100]]), 1, 0).tolist() == [[1, 7, 8], [1, 9, 2]]
+
+
+def test_loss_is_torchs_and_transformers_label_smoothing():
+    from transformers.trainer_pt_utils import LabelSmoother
+
+    model, inputs = tiny_model(), batch()
+    logits = model(**inputs).logits
+    plain = torch.nn.functional.cross_entropy(logits.flatten(0, 1), inputs["labels"].flatten())
+    torch.testing.assert_close(model(**inputs).loss, plain)
+    smoothed = model(**inputs, label_smoothing=0.1)
+    expected = LabelSmoother(epsilon=0.1)({"logits": logits}, inputs["labels"].clone())
+    torch.testing.assert_close(smoothed.loss, expected)
+    alone = model(**inputs, label_smoothing=0.1, skip_logits=True)
+    torch.testing.assert_close(alone.loss, expected)
+    assert alone.logits is None
+
+
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"label_smoothing": 0.1, "skip_logits": True}])
+def test_one_batch_equals_accumulated_parts(options):
+    model = tiny_model(dropout=0.0).train()
+    whole = dict(input_ids=random_ids(32, 6), labels=random_ids(32, 5))
+    whole["labels"][::3, 3:] = -100
+    items = (whole["labels"] != -100).sum()
+    gradients, losses = [], []
+    for size in (32, 8):
+        model.zero_grad()
+        loss = 0.0
+        for start in range(0, 32, size):
+            part = {key: value[start : start + size] for key, value in whole.items()}
+            step = model(**part, num_items_in_batch=items, **options).loss
+            step.backward()
+            loss += step.item()
+        losses.append(loss)
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for one, four in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, four, atol=1e-6, rtol=1e-4)
+
+
+def test_every_parameter_moves_in_one_step():
+    model = tiny_model().train()
+    before = copy.deepcopy(dict(model.named_parameters()))
+    optimizer = torch.optim.SGD(model.parameters(), lr=10.0)
+    model(**batch()).loss.backward()
+    optimizer.step()
+    still = [name for name, value in model.named_parameters() if torch.equal(value, before[name])]
+    assert [name for name in still if not name.endswith("k_proj.bias")] == []
+
+
+@pytest.mark.parametrize("attn", ["sdpa", "eager"])
+def test_attentions_asked_for_in_a_call_are_there(attn):
+    model, inputs = tiny_model(attn_implementation=attn), batch()
+    plain = model(**inputs)
+    out = model(**inputs, output_attentions=True, output_hidden_states=True)
+    assert [w.shape for w in out.encoder_attentions] == [(3, 2, 6, 6)] * 2
+    assert [w.shape for w in out.decoder_attentions] == [(3, 2, 5, 5)] * 2
+    assert [w.shape for w in out.cross_attentions] == [(3, 2, 5, 6)] * 2
+    assert len(out.encoder_hidden_states) == len(out.decoder_hidden_states) == 3
+    assert (out.decoder_attentions[0].triu(1) == 0).all()
+    assert (out.cross_attentions[0][1, :, :, 4:] == 0).all()
+    torch.testing.assert_close(out.logits, plain.logits, atol=5e-6, rtol=1e-5)
+    assert model.config._attn_implementation == attn and plain.cross_attentions is None
+
+
+def test_clear_errors():
+    model = tiny_model()
+    with pytest.raises(ValueError, match="neither of decoder_input_ids"):
+        model(input_ids=random_ids(1, 3))
+    with pytest.raises(ValueError, match="both of input_ids and inputs_embeds"):
+        model(input_ids=random_ids(1, 3), inputs_embeds=torch.zeros(1, 3, 16), labels=random_ids(1, 2))
+    with pytest.raises(ValueError, match="skip_logits=True without labels"):
+        model(input_ids=random_ids(1, 3), decoder_input_ids=random_ids(1, 2), skip_logits=True)
+    from transformers import DynamicCache
+
+    with pytest.raises(TypeError, match="DynamicCache, expected an EncoderDecoderCache"):
+        model(input_ids=random_ids(1, 3), decoder_input_ids=random_ids(1, 2), past_key_values=DynamicCache())
+
+
+def test_inputs_embeds_and_encoder_outputs_are_the_same_road():
+    model, inputs = tiny_model(), batch()
+    expected = model(**inputs).logits
+    embeds = model.get_input_embeddings()(inputs["input_ids"])
+    rest = {key: inputs[key] for key in ("attention_mask", "labels")}
+    torch.testing.assert_close(model(inputs_embeds=embeds, **rest).logits, expected)
+    encoded = model.get_encoder()(inputs["input_ids"], inputs["attention_mask"])
+    torch.testing.assert_close(model(encoder_outputs=encoded, **rest).logits, expected)
+    torch.testing.assert_close(model(encoder_outputs=(encoded[0],), **rest).logits, expected)
+
+
+def test_tuples_instead_of_dictionaries():
+    model, inputs = tiny_model(), batch()
+    out = model(**inputs, return_dict=False)
+    assert isinstance(out, tuple)
+    torch.testing.assert_close(out[1], model(**inputs).logits)
+
+
+def test_collator_makes_decoder_inputs(tokenizer):
+    model = tiny_model(vocab_size=len(tokenizer))
+    features = [tokenizer("The cat", text_target="Le chat noir"), tokenizer("A dog sleeps", text_target="Un chien")]
+    made = DataCollatorForSeq2Seq(tokenizer, model=model)(features)
+    assert made["decoder_input_ids"][0, 0] == 1
+    torch.testing.assert_close(made["decoder_input_ids"], shift_right(made["labels"], 1, 0))
+
+
+def test_sinusoid_table_is_filled_after_loading_on_meta(tmp_path):
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    table = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).model.decoder.positions.table
+    assert torch.equal(table, model.model.decoder.positions.table)

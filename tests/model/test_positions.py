@@ -1,0 +1,66 @@
+import math
+
+import pytest
+import torch
+from conftest import random_ids, tiny_config, tiny_model
+
+from vanilla_transformer.model.positions import SinusoidalPositions, token_positions
+
+
+def test_sinusoid_is_the_papers_formula():
+    table = SinusoidalPositions(tiny_config(max_position_embeddings=600)).table
+    for pos in (0, 1, 7, 599):
+        for i in range(8):
+            angle = pos / 10000 ** (2 * i / 16)
+            assert table[pos, 2 * i].item() == pytest.approx(math.sin(angle), abs=6e-8)
+            assert table[pos, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=6e-8)
+
+
+def test_sinusoids_reach_beyond_the_configured_length():
+    short, long = (SinusoidalPositions(tiny_config(max_position_embeddings=n)) for n in (4, 64))
+    x, positions = torch.zeros(1, 50, 16), torch.arange(50)[None]
+    torch.testing.assert_close(short(x, positions, 50), long(x, positions, 50), atol=0, rtol=0)
+
+
+def test_position_is_the_number_of_tokens_before():
+    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    assert token_positions(mask, 0, 5, "cpu").tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 1, 2, 3, 4]]
+    assert token_positions(mask, 4, 1, "cpu").tolist() == [[2], [2], [4]]
+    assert token_positions(None, 3, 2, "cpu").tolist() == [[3, 4]]
+    causal = torch.ones(2, 2).tril().bool()[None, None]
+    assert token_positions(causal, 0, 2, "cpu").tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("attn", ["sdpa", "eager"])
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_left_and_right_padding_change_nothing(positions, attn, residual):
+    model = tiny_model(positions=positions, residual=residual, attn_implementation=attn)
+    source, target = random_ids(1, 5), random_ids(1, 4)
+    expected = model(input_ids=source, decoder_input_ids=target).logits
+    pad = torch.zeros(1, 3, dtype=torch.long)
+    ones = torch.ones_like
+    for order in (lambda x, p: torch.cat([p, x], 1), lambda x, p: torch.cat([x, p], 1)):
+        out = model(
+            input_ids=order(source, pad),
+            attention_mask=order(ones(source), pad),
+            decoder_input_ids=order(target, pad),
+            decoder_attention_mask=order(ones(target), pad),
+        ).logits
+        kept = order(ones(target), pad).bool()
+        torch.testing.assert_close(out[kept][None], expected, atol=2e-6, rtol=1e-5)
+
+
+def test_learned_positions_end_with_an_error_that_says_how_to_go_on():
+    model = tiny_model(positions="learned", max_position_embeddings=6)
+    with pytest.raises(ValueError, match=r"7 tokens.*max_position_embeddings=6.*sinusoidal"):
+        model(input_ids=random_ids(1, 7), decoder_input_ids=random_ids(1, 2))
+
+
+def test_tokens_and_positions_are_of_one_size():
+    model = tiny_model(d_model=64, vocab_size=1000)
+    tokens = (model.model.encoder.embed_tokens.weight * 8).std().item()
+    positions = model.model.encoder.positions.table[:50].std().item()
+    assert 0.5 < positions / tokens < 2
+    learned = tiny_model(d_model=64, vocab_size=1000, positions="learned").model.encoder.positions.weight.std().item()
+    assert 0.5 < learned / tokens < 2

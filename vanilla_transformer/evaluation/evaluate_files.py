@@ -1,0 +1,75 @@
+"""Scoring a model on a source file and its reference translation."""
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..data.checks import CorpusReport
+from ..data.corpora import read_corpus
+from ..translation import load_translator
+from .metrics import Score, translation_scores
+
+
+@dataclass(frozen=True)
+class Example:
+    source: str
+    translation: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of one model on one test set, with what they depend on."""
+
+    model: str
+    source: str
+    reference: str
+    pairs: int
+    seconds: float
+    settings: dict
+    scores: list[Score]
+    examples: list[Example]
+
+    def table(self) -> str:
+        rows = [f"{score.name:<6} {score.score:6.2f}  {score.signature}" for score in self.scores]
+        beams = self.settings["num_beams"]
+        how = "greedy" if beams == 1 else f"beam {beams}, score / length ** {self.settings['length_penalty']}"
+        return "\n".join([f"{self.pairs} sentences, {how}, {self.seconds:.1f} s", *rows])
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
+
+
+def evaluate_files(model: str, source: Path, reference: Path, *, dtype: str = "float32", **options) -> Evaluation:
+    """Translate `source` and compare with `reference`, line by line; `options` are those of `Translator.candidates`.
+
+    Pairs with an empty side are left out, and counted aloud.
+    """
+    report = CorpusReport()
+    pairs = read_corpus([str(source), str(reference)], "source", "reference", report=report)
+    report.warn()
+    translator = load_translator(model, dtype)
+    sources, references = list(pairs["source"]), list(pairs["target"])
+    start = time.perf_counter()
+    translations = [translation.text for translation in translator(sources, **options)]
+    seconds = time.perf_counter() - start
+    defaults = translator.model.generation_config
+    settings = {
+        "dtype": dtype,
+        "num_beams": options.get("num_beams") or defaults.num_beams or 1,
+        "length_penalty": options["length_penalty"]
+        if options.get("length_penalty") is not None
+        else defaults.length_penalty,
+    }
+    return Evaluation(
+        model=model,
+        source=str(source),
+        reference=str(reference),
+        pairs=len(pairs),
+        seconds=seconds,
+        settings=settings,
+        scores=translation_scores(translations, references),
+        examples=[Example(*row) for row in zip(sources, translations, references, strict=True)],
+    )
