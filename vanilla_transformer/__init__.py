@@ -4,21 +4,22 @@ Importing this package registers its classes with the Auto classes and brings `p
 only place that touches transformers' globals.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipelines
 from transformers.models.auto import modeling_auto
 
 from ._version import __version__
 from .model.configuration_vanilla_transformer import VanillaTransformerConfig
 from .model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM, VanillaTransformerModel
+from .model.pipeline_translation import TranslationPipeline
 from .model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
-
 __all__ = [
-    "__version__",
+    "TranslationPipeline",
     "VanillaTransformerConfig",
     "VanillaTransformerForSeq2SeqLM",
     "VanillaTransformerModel",
     "VanillaTransformerTokenizer",
+    "__version__",
 ]
 
 
@@ -38,4 +39,39 @@ def register_models() -> None:
     VanillaTransformerForSeq2SeqLM.register_for_auto_class("AutoModelForSeq2SeqLM")
 
 
+def register_translation_task() -> None:
+    """transformers 5 removed the task `translation`: it refuses the name before it looks at its registry of tasks, and
+    no longer reads languages from a name such as `translation_en_to_fr`."""
+    registry = pipelines.PIPELINE_REGISTRY
+    if getattr(registry.check_task, "parses_translation", False):
+        return
+    pipelines.REMOVED_TASKS.pop("translation", None)
+    registry.register_pipeline("translation", TranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
+    t5 = {"model": ("google-t5/t5-base", "a9723ea")}  # without a model, as in transformers 4.57
+    registry.supported_tasks["translation"]["default"] = {("en", target): t5 for target in ("fr", "de", "ro")}
+    check_task = registry.check_task
+
+    def check_translation_task(task: str):
+        words = task.split("_")
+        if len(words) == 4 and words[0] == "translation" and words[2] == "to":
+            return "translation", registry.supported_tasks["translation"], (words[1], words[3])
+        return check_task(task)
+
+    check_translation_task.parses_translation = True  # type: ignore[attr-defined]
+    registry.check_task = check_translation_task
+
+
+def prefer_installed_pipeline() -> None:
+    """A checkpoint may bring a copy of the pipeline for users without this package; here the installed one wins, as a
+    registered model class does in the Auto classes, and nobody is asked for `trust_remote_code`."""
+    load = VanillaTransformerConfig.from_dict.__func__
+
+    def from_dict(cls, config_dict, **kwargs):
+        return load(cls, {key: value for key, value in config_dict.items() if key != "custom_pipelines"}, **kwargs)
+
+    VanillaTransformerConfig.from_dict = classmethod(from_dict)
+
+
 register_models()
+register_translation_task()
+prefer_installed_pipeline()

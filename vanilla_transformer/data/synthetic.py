@@ -21,8 +21,15 @@ def symbol_task(
     """
     if task not in TASKS:
         raise ValueError(f"unknown task {task!r}: expected one of {', '.join(TASKS)}")
-    rng, seen, splits = random.Random(seed), set(), {}
-    for split, size in (sizes or SPLITS).items():
+    sizes = sizes or SPLITS
+    distinct = sum(len(ALPHABET) ** length for length in range(min_length, max_length + 1))
+    if sum(sizes.values()) > distinct // 2 + 1:
+        raise ValueError(
+            f"got {sum(sizes.values())} pairs, but lengths {min_length} to {max_length} have {distinct} different "
+            "sequences, of which at most half can be drawn: ask for fewer, or raise max_length"
+        )
+    rng, seen, splits = random.Random(seed), set[str](), {}
+    for split, size in sizes.items():
         sources: list[str] = []
         while len(sources) < size:
             symbols = " ".join(rng.choices(ALPHABET, k=rng.randint(min_length, max_length)))

@@ -106,14 +106,15 @@ def year(n: int) -> tuple[Row, Row]:
     if not 1100 <= n <= 2099:
         raise ValueError(f"got year {n}, expected 1100 to 2099; remedy: choose a year in this range")
     if n >= 2000:
-        return cardinal(n)
+        source, target = cardinal(n)
+        return source, [(word.replace("vingts", "vingt"), part) for word, part in target]
     century, rest = divmod(n, 100)
     tail = "hundred" if not rest else _english_below_hundred(rest)
     english = [(_english_below_hundred(century), 1), *([("oh", 0)] if 0 < rest < 10 else []), (tail, 2 if rest else 1)]
-    # mille cent, mille neuf cent; the s of cents is not written in a year any more than before a numeral
+    # The number of a year has the sense of an ordinal: cent and quatre-vingt stay without s, en mille neuf cent.
     french = [("mille", 1), *([(_FR_UNITS[century - 10], 1)] if century > 11 else []), ("cent", 1)]
     if rest:
-        french += [(word, 2) for word in _french_below_hundred(rest)]
+        french += [(word, 2) for word in _french_below_hundred(rest, is_last=False)]
     return english, french
 
 

@@ -68,8 +68,8 @@ DAYS = {
     "future": (("tomorrow", "demain"), ("this evening", "ce soir"), ("tomorrow morning", "demain matin")),
 }  # fmt: skip
 # Nobody's own, and those of whom one person has one.
-_UNOWNED = frozenset({"beast", "wildlife", "nature", "sky", "way", "public", "town", "role", "law"})
-_SINGLE = frozenset({"father", "mother", "husband", "wife", "moon", "king", "queen", "mayor"})
+_UNOWNED = frozenset({"beast", "wildlife", "nature", "way", "public", "town", "role", "law"})
+_SINGLE = frozenset({"father", "mother", "husband", "wife", "king", "queen", "mayor"})
 _SPOUSES = {"wife": ("my", "your", "his"), "husband": ("my", "your", "her")}
 
 
@@ -229,11 +229,11 @@ class Sampler:
         classes = noun.classes
         if "kin" in classes:
             return self.described(noun, OWNERS, p)
-        if "language" in classes or "truth" in classes or "sport" in classes or "sky" in classes:
+        if "language" in classes or "truth" in classes or "sport" in classes:
             det = "bare" if "language" in classes or "sport" in classes else "the"
             if verb.french in ("apprendre", "enseigner", "étudier", "comprendre", "aimer", "préférer", "détester"):
                 return syntax.generic(noun) if det == "bare" else noun_phrase(noun, det)
-            return noun_phrase(noun, "the", plural=noun.english in ("star", "cloud"))
+            return noun_phrase(noun, "the")
         if "generic" in verb.kinds:
             return self.described(noun, ("bare", "bare", "the", "this"), p)
         if negated and not verb.preposition:

@@ -50,7 +50,7 @@ def number(s: Sampler) -> Sentence:
         return sentence(clause(subject, s.verb("have"), "present", counted(s.number(12, 999), "pages", "pages", "f")))
     if draw < 0.75:
         verb = s.verb("buy", "sell", "count", "find", "see", "have", "borrow", "repair", "wash", "steal", "draw", "order")
-        noun = s.choice([noun for noun in s.words.objects[verb] if not noun.is_mass and "sky" not in noun.classes])
+        noun = s.choice([noun for noun in s.words.objects[verb] if not (noun.is_mass or noun.classes & {"kin", "truth"})])
         n = s.number(2, 9999 if verb.english in ("count", "sell", "buy") else 99)
         s.pair_up(verb, noun)
         s.keys.append(("number of", n, noun.english))

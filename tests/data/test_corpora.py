@@ -1,0 +1,192 @@
+import gzip
+import json
+import logging
+
+import pytest
+from conftest import ENGLISH, FRENCH
+from datasets import Dataset, DatasetDict, Features, Translation
+
+from vanilla_transformer.data.checks import CorpusReport, check_equal_sides, check_swapped_sides, overlap
+from vanilla_transformer.data.corpora import read_corpus, read_lines
+
+PAIRS = list(zip(ENGLISH, FRENCH, strict=True))
+
+
+def text_files(folder, gz=False):
+    names = []
+    for ending, lines in (("en", ENGLISH), ("fr", FRENCH)):
+        name = folder / f"corpus.{ending}{'.gz' if gz else ''}"
+        with gzip.open(name, "wb") if gz else open(name, "wb") as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+        names.append(str(name))
+    return names
+
+
+def tsv(folder, gz=False):
+    name = folder / f"corpus.tsv{'.gz' if gz else ''}"
+    with gzip.open(name, "wb") if gz else open(name, "wb") as file:
+        file.write("".join(f"{s}\t{t}\n" for s, t in PAIRS).encode())
+    return [str(name)]
+
+
+def jsonl(folder, rows, gz=False):
+    name = folder / f"corpus.jsonl{'.gz' if gz else ''}"
+    with gzip.open(name, "wt", encoding="utf-8") if gz else open(name, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    return [str(name)]
+
+
+def csv(folder):
+    Dataset.from_list([{"en": s, "fr": t} for s, t in PAIRS]).to_csv(folder / "corpus.csv")
+    return [str(folder / "corpus.csv")]
+
+
+def parquet(folder):
+    features = Features({"translation": Translation(languages=["en", "fr"])})
+    rows = [{"translation": {"en": s, "fr": t}} for s, t in PAIRS]
+    Dataset.from_list(rows, features=features).to_parquet(folder / "corpus.parquet")
+    return [str(folder / "corpus.parquet")]
+
+
+def saved(folder, splits=True):
+    data = Dataset.from_list([{"translation": {"en": s, "fr": t}} for s, t in PAIRS])
+    (DatasetDict({"train": data, "validation": data.select([0])}) if splits else data).save_to_disk(folder / "saved")
+    return [str(folder / "saved")]
+
+
+FORMS = {
+    "text": text_files,
+    "text.gz": lambda folder: text_files(folder, gz=True),
+    "tsv": tsv,
+    "tsv.gz": lambda folder: tsv(folder, gz=True),
+    "jsonl translation": lambda folder: jsonl(folder, [{"translation": {"en": s, "fr": t}} for s, t in PAIRS]),
+    "jsonl.gz languages": lambda folder: jsonl(folder, [{"en": s, "fr": t} for s, t in PAIRS], gz=True),
+    "jsonl sides": lambda folder: jsonl(folder, [{"source": s, "target": t, "id": 1} for s, t in PAIRS]),
+    "csv": csv,
+    "parquet": parquet,
+    "saved splits": saved,
+    "saved": lambda folder: saved(folder, splits=False),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_pairs(form, tmp_path):
+    pairs = read_corpus(FORMS[form](tmp_path), "en", "fr")
+    assert list(zip(pairs["source"], pairs["target"], strict=True)) == PAIRS
+
+
+def test_split_and_limit(tmp_path):
+    assert len(read_corpus(saved(tmp_path), "en", "fr", split="validation")) == 1
+    assert len(read_corpus(tsv(tmp_path), "en", "fr", max_pairs=2)) == 2
+    with pytest.raises(ValueError, match=r"no split 'test'.*train, validation"):
+        read_corpus(saved(tmp_path / "again"), "en", "fr", split="test")
+
+
+def test_a_hub_id_is_asked_of_datasets(monkeypatch):
+    asked = []
+
+    def load_dataset(*args, **kwargs):
+        asked.append((args, kwargs))
+        return Dataset.from_list([{"translation": {"en": s, "fr": t}} for s, t in PAIRS])
+
+    monkeypatch.setattr("vanilla_transformer.data.corpora.load_dataset", load_dataset)
+    pairs = read_corpus("wmt/wmt14", "fr", "en", split="test", config_name="fr-en")
+    assert asked == [(("wmt/wmt14", "fr-en"), {"split": "test"})]
+    assert pairs["source"][0] == FRENCH[0]
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_unequal_sides_name_both_counts(cut, tmp_path):
+    names = text_files(tmp_path)
+    with open(names[cut], "a", encoding="utf-8") as file:
+        file.write("one more\nand another\n")
+    longer = "corpus.en" if cut == 0 else "corpus.fr"
+    with pytest.raises(ValueError, match=rf"{longer} has 8 lines, but .* has 6"):
+        read_corpus(names, "en", "fr")
+
+
+def test_not_utf8_names_file_line_and_remedy(tmp_path):
+    names = text_files(tmp_path)
+    with open(names[1], "ab") as file:
+        file.write("été\n".encode("latin1"))
+    with pytest.raises(ValueError, match=r"corpus.fr, line 7 is not UTF-8 .*0xe9.*iconv"):
+        list(read_corpus(names, "en", "fr"))
+
+
+def test_byte_order_mark_and_windows_line_ends(tmp_path):
+    (tmp_path / "a.en").write_bytes(b"\xef\xbb\xbfOne\r\nTwo\r\n")
+    assert list(read_lines(tmp_path / "a.en")) == ["One", "Two"]
+
+
+def test_other_line_separators_do_not_end_a_line(tmp_path):
+    (tmp_path / "a.en").write_text("one\u2028still one\x0band\x85\ntwo\n", encoding="utf-8")
+    assert len(list(read_lines(tmp_path / "a.en"))) == 2
+
+
+def test_empty_sides_are_dropped_and_counted_aloud(tmp_path, caplog):
+    names = text_files(tmp_path)
+    for name, lines in zip(names, (["x", " ", "z"], ["", "y", "\u00a0"]), strict=True):
+        with open(name, "a", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    report = CorpusReport()
+    assert len(read_corpus(names, "en", "fr", report=report)) == 6
+    assert report.counts == {"empty side": 3}
+    logging.getLogger("transformers").propagate = True
+    report.warn()
+    assert "dropped 3 pairs (empty side)" in caplog.text and "line 7" in caplog.text
+
+
+def test_empty_corpus(tmp_path):
+    for ending in ("en", "fr"):
+        (tmp_path / f"empty.{ending}").write_text("")
+    with pytest.raises(ValueError, match="no pair of sentences"):
+        read_corpus([str(tmp_path / "empty.en"), str(tmp_path / "empty.fr")], "en", "fr")
+
+
+def test_a_directory_or_nothing_where_a_file_is_expected(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a directory: expected a text file"):
+        read_corpus([str(tmp_path), str(tmp_path)], "en", "fr")
+    with pytest.raises(FileNotFoundError, match=r"nowhere.en does not exist"):
+        read_corpus([str(tmp_path / "nowhere.en"), str(tmp_path / "nowhere.fr")], "en", "fr")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_corpus(str(tmp_path / "nowhere.jsonl"), "en", "fr")
+
+
+def test_wrong_columns_and_fields(tmp_path):
+    with pytest.raises(ValueError, match=r"columns a, b: expected `translation`"):
+        read_corpus(jsonl(tmp_path, [{"a": "x", "b": "y"}]), "en", "fr")
+    with pytest.raises(ValueError, match=r"no translation in \['de'\]: its languages are en, fr"):
+        read_corpus(parquet(tmp_path), "en", "de")
+    (tmp_path / "bad.tsv").write_text("a\tb\na\tb\tc\n")
+    with pytest.raises(ValueError, match=r"bad.tsv, line 2 has 3 tab-separated fields"):
+        read_corpus(str(tmp_path / "bad.tsv"), "en", "fr")
+    (tmp_path / "one.txt").write_text("a\n")
+    with pytest.raises(ValueError, match="alone is no parallel corpus"):
+        read_corpus(str(tmp_path / "one.txt"), "en", "fr")
+    with pytest.raises(ValueError, match="got 3 places"):
+        read_corpus(["a", "b", "c"], "en", "fr")
+
+
+def test_swapped_file_names(tmp_path):
+    with pytest.raises(ValueError, match="look swapped.*exchange"):
+        read_corpus(text_files(tmp_path)[::-1], "en", "fr")
+
+
+def dataset(pairs):
+    return Dataset.from_dict({"source": [s for s, _ in pairs], "target": [t for _, t in pairs]})
+
+
+def test_sides_that_read_like_each_other():
+    check_swapped_sides(dataset(PAIRS[:3]), dataset(PAIRS), "validation", "train")
+    with pytest.raises(ValueError, match="two sides of validation look swapped"):
+        check_swapped_sides(dataset([(t, s) for s, t in PAIRS[:3]]), dataset(PAIRS), "validation", "train")
+
+
+def test_equal_sides():
+    check_equal_sides(dataset([*PAIRS, ("OK", "OK")]), "train")
+    with pytest.raises(ValueError, match="6 of 6 targets are equal"):
+        check_equal_sides(dataset([(s, s) for s, _ in PAIRS]), "train")
+
+
+def test_overlap_counts_sources():
+    assert overlap(dataset(PAIRS), dataset([*PAIRS[:2], ("new", "neuf")])) == 2
