@@ -3,7 +3,7 @@ import json
 import logging
 
 import pytest
-from conftest import ENGLISH, FRENCH
+from tiny import ENGLISH, FRENCH
 from datasets import Dataset, DatasetDict, Features, Translation
 
 from vanilla_transformer.data.checks import CorpusReport, check_equal_sides, check_swapped_sides, overlap

@@ -8,13 +8,35 @@ from pathlib import Path
 import pytest
 
 from vanilla_transformer.data.phrasebook import syntax
+from vanilla_transformer.data.phrasebook.clauses import (
+    BE,
+    BE_BORN,
+    BE_STATE,
+    CAN,
+    KNOW_HOW_TO,
+    LIKE_TO,
+    MUST,
+    WANT_TO,
+    clause,
+    command,
+    infinitive,
+    there_is,
+)
 from vanilla_transformer.data.phrasebook.lexicon import lexicon
 from vanilla_transformer.data.phrasebook.numerals import cardinal, clock, year
 from vanilla_transformer.data.phrasebook.sampler import city, country, date
 from vanilla_transformer.data.phrasebook.syntax import (
-    BE, CAN, COMMA, KNOW_HOW_TO, LIKE_TO, MUST, WANT_TO, Phrase, Sentence, clause, command, comparison, fixed,
-    infinitive, name, noun_phrase, pronoun, rows, sentence,
-)  # fmt: skip
+    COMMA,
+    Phrase,
+    Sentence,
+    comparison,
+    fixed,
+    name,
+    noun_phrase,
+    pronoun,
+    rows,
+    sentence,
+)
 from vanilla_transformer.data.phrasebook.templates_actions import PLAY_MUSIC, RAIN
 from vanilla_transformer.data.phrasebook.templates_facts import possessed
 
@@ -28,7 +50,7 @@ def np(noun: str, det: str, **options: object) -> Phrase:
     return noun_phrase(NOUNS[noun], det, **options)
 
 
-def N(text: str) -> Phrase:  # noqa: N802 -- one letter each, so that the table below stays readable
+def N(text: str) -> Phrase:
     """ "the old man", "a_lot_of tourist*": determiner (- for none), adjectives, noun with a star in the plural."""
     det, *adjectives, noun = text.split()
     det = {"an": "a", "-": "bare"}.get(det, det.replace("_", " "))
@@ -36,65 +58,65 @@ def N(text: str) -> Phrase:  # noqa: N802 -- one letter each, so that the table 
     return noun_phrase(NOUNS[noun.rstrip("*")], det, *[A[word] for word in adjectives], plural=plural)
 
 
-def X(text: str) -> Phrase:  # noqa: N802
+def X(text: str) -> Phrase:
     """A pronoun, a name or a noun phrase."""
     if text in syntax.SUBJECTS:
         return pronoun(text)
     return N(text) if " " in text else name(text, text, "f" if text in WOMEN else "m")
 
 
-def C(subject: str, verb, tense: str, obj=None, *after: Phrase, **options) -> Sentence:  # noqa: N802
+def C(subject: str, verb, tense: str, obj=None, *after: Phrase, **options) -> Sentence:
     obj = N(obj) if isinstance(obj, str) else obj
     return sentence(clause(X(subject), V[verb] if isinstance(verb, str) else verb, tense, obj, *after, **options))
 
 
-def Q(subject: str, verb: str, tense: str, obj: str | None = None, *after: Phrase, **options) -> Sentence:  # noqa: N802
+def Q(subject: str, verb: str, tense: str, obj: str | None = None, *after: Phrase, **options) -> Sentence:
     main = clause(X(subject), V[verb], tense, N(obj) if obj else None, *after, question=True, **options)
     return sentence(main, end="?")
 
 
-def B(subject: str, what, tense: str = "present") -> Sentence:  # noqa: N802
+def B(subject: str, what, tense: str = "present") -> Sentence:
     """be with an adjective, or with a phrase ready made."""
     first = X(subject)
     what = syntax.predicate(A[what], first) if isinstance(what, str) else what
     return sentence(clause(first, BE, tense, what))
 
 
-def M(subject: str, modal, tense: str, verb: str, obj: str | None = None, adverb: str | None = None) -> Sentence:  # noqa: N802
+def M(subject: str, modal, tense: str, verb: str, obj: str | None = None, adverb: str | None = None) -> Sentence:
     first = X(subject)
     action = infinitive(first, V[verb], N(obj) if obj else None, negated=bool(adverb))
     return sentence(clause(first, modal, tense, None, action, adverb=adverb))
 
 
-def O(verb: str, obj: str | None = None, **options) -> Sentence:  # noqa: E743, N802
+def O(verb: str, obj: str | None = None, **options) -> Sentence:  # noqa: E743
     return sentence(command(V[verb], N(obj) if obj else None, **options), end="!")
 
 
-def P(preposition: str, what: str) -> Phrase:  # noqa: N802
+def P(preposition: str, what: str) -> Phrase:
     return syntax.prepositional(preposition, N(what))
 
 
-def CMP(adjective: str, subject: str, than: str, degree: str) -> Phrase:  # noqa: N802
+def CMP(adjective: str, subject: str, than: str, degree: str) -> Phrase:
     return comparison(A[adjective], X(subject), X(than), degree)
 
 
-def OWN(owner: str, noun: str, adjective: str | None = None) -> Phrase:  # noqa: N802
+def OWN(owner: str, noun: str, adjective: str | None = None) -> Phrase:
     return possessed(X(owner), NOUNS[noun], A[adjective] if adjective else None)
 
 
-def NUM(n: int, noun: str) -> Sentence:  # noqa: N802
+def NUM(n: int, noun: str) -> Sentence:
     return sentence(clause(pronoun("we"), V["count"], "past", np(noun, "", number=n)))
 
 
-def AGE(n: int) -> Phrase:  # noqa: N802
+def AGE(n: int) -> Phrase:
     return syntax.concat(rows(cardinal(n)), fixed("years old", "ans"))
 
 
-def T(hour: int, minute: int = 0, day_part: bool = False) -> Sentence:  # noqa: N802
+def T(hour: int, minute: int = 0, day_part: bool = False) -> Sentence:
     return sentence(clause(fixed("it", "il"), BE, "present", rows(clock(hour, minute, day_part))))
 
 
-def Y(n: int) -> Sentence:  # noqa: N802
+def Y(n: int) -> Sentence:
     return sentence(clause(pronoun("he"), V["die"], "past"), fixed("in", "en"), rows(year(n)))
 
 
@@ -293,24 +315,25 @@ BUILT = [
     O("help", pronoun="me", negated=True),
     O("hurry"),
     O("follow", pronoun="them"),
-    S(syntax.there_is(N("a cat"), "present", P("under", "the table"))),
-    S(syntax.there_is(N("any chair*"), "present", P("in", "the kitchen"), negated=True)),
-    S(syntax.there_is(N("- old boat*"), "past", P("near", "the beach"))),
+    S(there_is(N("a cat"), "present", P("under", "the table"))),
+    S(there_is(N("any chair*"), "present", P("in", "the kitchen"), negated=True)),
+    S(there_is(N("- old boat*"), "past", P("near", "the beach"))),
     B("the lion", CMP("strong", "the lion", "the wolf", "more")),
     B("Anne", CMP("happy", "Anne", "Alice", "as")),
     B("the skirt*", CMP("expensive", "the skirt*", "the dress", "less")),
     S(clause(OWN("the teacher", "car"), BE, "present"), F("red", "rouge")),
     S(clause(X("I"), V["find"], "past", OWN("Henri", "wallet"))),
     S(clause(X("she"), V["break"], "past", OWN("the lady", "lamp", "old"))),
-    S(clause(N("the pupil"), syntax.BE_STATE, "present"), F("hungry", "faim")),
-    S(clause(X("you"), syntax.BE_STATE, "past"), F("cold", "froid")),
-    S(clause(N("her husband"), syntax.BE_BORN, "past"), country("Spain", "in")),
+    S(clause(N("the pupil"), BE_STATE, "present"), F("hungry", "faim")),
+    S(clause(X("you"), BE_STATE, "past"), F("cold", "froid")),
+    S(clause(N("her husband"), BE_BORN, "past"), country("Spain", "in")),
     B("all_the pear*", "ripe"),
     C("every pupil", "read", "progressive"),
     C("a_lot_of tourist*", "visit", "present", "the palace"),
     S(F("if", "si"), clause(X("he"), V["come"], "present"), COMMA, clause(X("I"), V["leave"], "future")),
     S(F("when", "quand"), clause(X("he"), V["arrive"], "past"), COMMA, clause(X("we"), V["sleep"], "imperfect")),
-    S(clause(X("she"), BE, "present"), syntax.predicate(A["sad"], X("she")), F("because", "parce que"), clause(F("it", "il"), RAIN, "progressive")),
+    S(clause(X("she"), BE), syntax.predicate(A["sad"], X("she")), F("because", "parce que"),
+      clause(F("it", "il"), RAIN, "progressive")),
     NUM(2, "key"),
     NUM(17, "coin"),
     NUM(21, "book"),
@@ -349,7 +372,7 @@ BUILT = [
     NUM(200000, "bird"),
     NUM(200200, "bird"),
     NUM(999999, "egg"),
-    S(clause(N("my son"), syntax.BE_STATE, "present", AGE(11))),
+    S(clause(N("my son"), BE_STATE, "present", AGE(11))),
     T(1),
     T(3),
     T(12),
@@ -386,8 +409,10 @@ BUILT = [
     Y(1100),
 ]
 # fmt: on
-GOLD = [tuple(line.split("\t")) for line in
-        Path(__file__).with_name("phrasebook_gold.tsv").read_text(encoding="utf-8").splitlines()]  # fmt: skip
+GOLD = [
+    tuple(line.split("\t"))
+    for line in Path(__file__).with_name("phrasebook_gold.tsv").read_text(encoding="utf-8").splitlines()
+]  # fmt: skip
 
 
 def test_gold_has_two_hundred_distinct_pairs_and_one_structure_for_each() -> None:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import random_ids, tiny_config, tiny_model
+from tiny import random_ids, tiny_config, tiny_model
 
 from vanilla_transformer.model.attention import MultiHeadAttention, scaled_dot_product_attention
 

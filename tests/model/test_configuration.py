@@ -1,7 +1,7 @@
 from typing import get_args
 
 import pytest
-from conftest import tiny_config
+from tiny import tiny_config
 from huggingface_hub.errors import StrictDataclassError
 
 from vanilla_transformer import VanillaTransformerConfig

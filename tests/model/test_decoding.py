@@ -2,7 +2,7 @@ import logging
 
 import pytest
 import torch
-from conftest import random_ids, tiny_model
+from tiny import random_ids, tiny_model
 from transformers import GenerationConfig, StaticCache, EncoderDecoderCache
 from transformers.utils import logging as hf_logging
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from conftest import random_ids, run_python, tiny_model
+from tiny import random_ids, run_python, tiny_model
 from transformers import AutoModelForSeq2SeqLM
 
 LOAD = """

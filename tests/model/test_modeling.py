@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from conftest import random_ids, tiny_config, tiny_model
+from tiny import random_ids, tiny_config, tiny_model
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq
 from transformers.models.auto import modeling_auto

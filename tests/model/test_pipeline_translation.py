@@ -37,7 +37,8 @@ import foreign_models
 from foreign_models import ARCHITECTURES, FORMS, ONE, POSITIONS, THREE, TWO
 
 import vanilla_transformer
-from vanilla_transformer.model.pipeline_translation import ReturnType, TranslationPipeline, position_limit
+from vanilla_transformer.model.decoding import position_limit
+from vanilla_transformer.model.pipeline_translation import ReturnType, TranslationPipeline
 
 RECORD = json.loads((Path(__file__).parent / "translation_pipeline_4_57.json").read_text())
 MULTILINGUAL = [name for name, architecture in ARCHITECTURES.items() if architecture.source]

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from conftest import random_ids, tiny_config, tiny_model
+from tiny import random_ids, tiny_config, tiny_model
 
 from vanilla_transformer.model.positions import SinusoidalPositions, token_positions
 

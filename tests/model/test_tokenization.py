@@ -4,7 +4,7 @@ import unicodedata
 import numpy as np
 import pytest
 import torch
-from conftest import ENGLISH, FRENCH, run_python
+from tiny import ENGLISH, FRENCH, run_python
 from transformers import AutoTokenizer, TokenizersBackend
 
 from vanilla_transformer import VanillaTransformerTokenizer

@@ -4,6 +4,7 @@
 import copy
 
 import torch
+from torch import nn
 from transformers import GenerationConfig
 from transformers.utils import logging
 
@@ -27,21 +28,46 @@ def paper_generation_config(config) -> GenerationConfig:
     )
 
 
-def count_capped(sequences: torch.Tensor, eos_token_id: int | list[int] | None) -> int:
-    """How many of the sequences (B, T) end without `</s>`, because there was no room left."""
-    if eos_token_id is None:
-        return 0
-    ends = torch.isin(sequences[:, 1:], torch.tensor(eos_token_id, device=sequences.device).flatten())
-    return int((~ends.any(dim=1)).sum())
+def position_limit(stack: nn.Module, config) -> int | None:
+    """How many tokens an encoder or decoder, of ours or of transformers, can number; `None` for no limit.
+
+    What ends is a table: an `nn.Embedding` that is called position. Relative positions, rotations and sinusoids made
+    on demand (T5, M2M100, NLLB) have none, and FSMT's table, which has `make_weight`, grows. Some tables begin with
+    unused rows: BART's family declares them as `offset`, RoBERTa's counts from behind the padding id.
+    """
+    scheme = getattr(config, "positions", None)
+    if isinstance(scheme, str):  # our own config says it
+        return config.max_position_embeddings if scheme == "learned" else None
+    limits = []
+    for path, module in stack.named_modules():
+        name = path.rsplit(".", 1)[-1]
+        if not isinstance(module, nn.Embedding) or "position" not in name or "relative" in name:
+            continue
+        if not hasattr(module, "make_weight"):
+            behind_padding = 0 if module.padding_idx is None else module.padding_idx + 1
+            limits.append(module.num_embeddings - getattr(module, "offset", behind_padding))
+    return min(limits, default=None)
 
 
 def output_limit(model, longest_source: int, prompt_length: int = 1) -> int:
     """Tokens that an output may have: longest source + `EXTRA_TOKENS` behind the decoder's prompt (the start token),
     and at most `generation_config.max_length` and as many as the decoder has positions for."""
-    limits = [prompt_length + longest_source + EXTRA_TOKENS, model.generation_config.max_length]
-    if getattr(model.config, "positions", "learned") == "learned":
-        limits.append(getattr(model.config, "max_position_embeddings", None))
+    limits = [
+        prompt_length + longest_source + EXTRA_TOKENS,
+        model.generation_config.max_length,
+        position_limit(model.get_decoder(), model.config),
+    ]
     return min(limit for limit in limits if limit is not None)
+
+
+def count_capped(sequences: torch.Tensor, limit: int, eos_token_id, pad_token_id, forced_eos_token_id=None) -> int:
+    """How many of the sequences (N, T) ended because `limit` tokens leave no room for more."""
+    if sequences.shape[1] < limit:
+        return 0
+    # Marian, BART and mBART write </s> themselves when they run out of length: there it says nothing.
+    ends = eos_token_id if forced_eos_token_id is None else None
+    natural = [*(ends if isinstance(ends, list) else [ends]), pad_token_id]
+    return sum(last not in natural for last in sequences[:, -1].tolist())
 
 
 class LengthLimitMixin:
@@ -82,7 +108,7 @@ class LengthLimitMixin:
         limit = output_limit(self, longest_source, prompt_length)
         outputs = super().generate(inputs, generation_config=generation_config, **{**kwargs, "max_length": limit})
         sequences = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
-        capped = count_capped(sequences, kwargs.get("eos_token_id", settings.eos_token_id))
+        capped = count_capped(sequences, limit, kwargs.get("eos_token_id", settings.eos_token_id), pad)
         if capped:
             logger.warning(
                 f"{capped} of {len(sequences)} outputs were cut at {limit} tokens, before they ended: the limit is "

@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, IterableDataset
 from transformers import GenerationConfig, Pipeline, PreTrainedModel
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.utils import logging
 
+from .decoding import EXTRA_TOKENS, count_capped, position_limit
+
 logger = logging.get_logger(__name__)
 
-# Section 6.1 of the paper: "maximum output length during inference to input length + 50".
-EXTRA_LENGTH = 50
 # What `generate` falls back to. Seq2SeqTrainer of transformers 5 writes it into generation configs that set no
 # length, so that 20 in a checkpoint says the same as nothing: transformers 4 never saved it at all.
 LIBRARY_LENGTH = 20
@@ -254,14 +253,17 @@ class TranslationPipeline(Pipeline):
         # Our own model counts for itself, and whoever sets a length in the call knows it.
         own = getattr(self.model.config, "model_type", "").startswith("vanilla_transformer")
         if length is not None or not (own or length_given):
-            tally.update(outputs=len(output_ids), capped=_capped(output_ids, known))
+            new = known.get("max_new_tokens")
+            limit = known["max_length"] if new is None else new + 1  # the start token and the new ones
+            ends = [known.get(name) for name in ("eos_token_id", "pad_token_id", "forced_eos_token_id")]
+            tally.update(outputs=len(output_ids), capped=count_capped(output_ids, limit, *ends))
         return output_ids.reshape(len(rows), n, -1)
 
     def _length_left_open(self, known: dict[str, Any], source_length: int) -> int | None:
         """S + 50 tokens if the checkpoint sets no length (`known`: its settings, and the caller's), else `None`."""
         if known.get("max_new_tokens") is not None or known.get("max_length") not in (None, LIBRARY_LENGTH):
             return None
-        length = source_length + EXTRA_LENGTH
+        length = source_length + EXTRA_TOKENS
         # The decoder's table of positions holds the start token as well.
         return length if self._target_limit is None else min(length, self._target_limit - 1)
 
@@ -363,38 +365,6 @@ class LazyAnswers:
     def __iter__(self) -> Iterator[list[dict]]:
         yield from self.answers
         self.finish()
-
-
-def position_limit(stack: nn.Module, config: Any) -> int | None:
-    """How many tokens an encoder or decoder can number, `None` for no limit.
-
-    What ends is a table: an `nn.Embedding` that is called position. Relative positions, rotations and sinusoids made
-    on demand (T5, M2M100, NLLB) have none, and FSMT's table, which has `make_weight`, grows. Some tables begin with
-    unused rows: BART's family declares them as `offset`, RoBERTa's counts from behind the padding id.
-    """
-    scheme = getattr(config, "positions", None)
-    if isinstance(scheme, str):  # our own config says it
-        return config.max_position_embeddings if scheme == "learned" else None
-    limits = []
-    for path, module in stack.named_modules():
-        name = path.rsplit(".", 1)[-1]
-        if not isinstance(module, nn.Embedding) or "position" not in name or "relative" in name:
-            continue
-        if not hasattr(module, "make_weight"):
-            behind_padding = 0 if module.padding_idx is None else module.padding_idx + 1
-            limits.append(module.num_embeddings - getattr(module, "offset", behind_padding))
-    return min(limits, default=None)
-
-
-def _capped(output_ids: torch.Tensor, known: dict[str, Any]) -> int:
-    """How many of the sequences (N, T) ended because of their length. `known`: generation settings in force."""
-    longest = known["max_length"] if known.get("max_new_tokens") is None else known["max_new_tokens"] + 1
-    if output_ids.shape[1] < longest:
-        return 0
-    # Marian, BART and mBART write `</s>` themselves when they run out of length.
-    ends = known.get("eos_token_id") if known.get("forced_eos_token_id") is None else None
-    natural = [*(ends if isinstance(ends, list) else [ends]), known.get("pad_token_id")]
-    return sum(last not in natural for last in output_ids[:, -1].tolist())
 
 
 def _sets_length(generate_kwargs: dict[str, Any]) -> bool:

@@ -123,7 +123,7 @@ class Recipe:
         known = set(VanillaTransformerConfig.field_names())
         for key in fields:
             if key not in known:
-                raise ValueError(unknown_key(f"model.{key}", [f"model.{name}" for name in known]))
+                raise ValueError(unknown_key("model.", key, known))
         return VanillaTransformerConfig.preset(preset, **{"vocab_size": vocab_size, **fields})
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,10 +167,10 @@ def load_recipe(name: str, settings: list[str] = ()) -> Recipe:
     return build(Recipe, tree, "")
 
 
-def unknown_key(key: str, names) -> str:
+def unknown_key(path: str, key: str, names) -> str:
     near = get_close_matches(key, list(names), n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(names))}"
-    return f"unknown key {key!r}: {hint}"
+    hint = f"did you mean {path + near[0]!r}?" if near else f"expected one of {', '.join(sorted(names))}"
+    return f"unknown key {path + key!r}: {hint}"
 
 
 def build(section: type, tree: Any, path: str):
@@ -181,7 +181,7 @@ def build(section: type, tree: Any, path: str):
     values = {}
     for key, value in tree.items():
         if key not in hints:
-            raise ValueError(unknown_key(path + str(key), [path + name for name in hints]))
+            raise ValueError(unknown_key(path, str(key), hints))
         values[key] = convert(value, hints[key], path + key)
     return section(**values)
 

@@ -9,6 +9,7 @@ from transformers.utils import logging
 
 from ..data.checks import CorpusReport, check_equal_sides, check_swapped_sides, overlap
 from ..data.corpora import read_corpus
+from ..data.phrasebook import phrasebook
 from ..data.synthetic import symbol_task
 from .recipe import CorpusRecipe, expand
 
@@ -26,8 +27,6 @@ def load_splits(corpus: CorpusRecipe) -> dict[str, Dataset]:
     if corpus.name == "files":
         splits = read_splits(corpus)
     elif corpus.name == "phrasebook":
-        from ..data.phrasebook import phrasebook
-
         pairs = phrasebook(corpus.seed, **(corpus.sizes or {}))
         splits = {
             split: Dataset.from_dict(

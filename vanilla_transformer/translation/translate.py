@@ -10,7 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from transformers.utils import logging
 
 from ..data.batching import token_budget_batches
-from ..model.decoding import count_capped, output_limit
+from ..model.decoding import count_capped, output_limit, position_limit
 from ..model.tokenization_vanilla_transformer import reject_surrogates
 
 logger = logging.get_logger(__name__)
@@ -138,7 +138,7 @@ class Translator:
         for text in texts:
             reject_surrogates(text)
         sources = self.tokenizer(texts, verbose=False)["input_ids"] if texts else []
-        limit = position_limit(self.model)
+        limit = position_limit(self.model.get_encoder(), self.model.config)
         too_long = [i for i, ids in enumerate(sources) if limit is not None and len(ids) > limit]
         if too_long and not truncation:
             first = too_long[0]
@@ -172,11 +172,6 @@ class Translator:
         flat = [Translation(text, score) for text, score in zip(texts, scores, strict=True)]
         n_best = settings["num_return_sequences"]
         answers = [flat[i : i + n_best] for i in range(0, len(flat), n_best)]
-        return answers, count_capped(output.sequences, self.model.generation_config.eos_token_id)
-
-
-def position_limit(model: PreTrainedModel) -> int | None:
-    """The longest source that the model has positions for, in tokens; `None` for models without a limit."""
-    if getattr(model.config, "positions", "learned") == "sinusoidal":
-        return None
-    return getattr(model.config, "max_position_embeddings", None)
+        config = self.model.generation_config
+        ends = (config.eos_token_id, config.pad_token_id, config.forced_eos_token_id)
+        return answers, count_capped(output.sequences, limit, *ends)

@@ -78,7 +78,9 @@ def phrasebook(
     for family in FAMILIES:
         wanted = quotas["validation"][family] + quotas["test"][family]
         spare = wanted + int(wanted * (_SPARE - 1) + 1) if wanted else 0
-        pairs, kept_back[family] = _draw(family, random.Random(rng.getrandbits(64)), quotas["train"][family], spare, seen)
+        pairs, kept_back[family] = _draw(
+            family, random.Random(rng.getrandbits(64)), quotas["train"][family], spare, seen
+        )
         shown += pairs
     rng.shuffle(shown)
     known = _vocabulary(shown)
@@ -126,8 +128,8 @@ def _draw(
         idle += 1
         if idle > _PATIENCE:
             raise ValueError(
-                f"got no {shown + held} distinct pairs of the family {family!r}, only {len(pairs[0]) + len(pairs[1])}; "
-                "expected a smaller corpus; remedy: ask for fewer pairs"
+                f"got {len(pairs[0]) + len(pairs[1])} distinct pairs of the family {family!r}, expected "
+                f"{shown + held}; remedy: ask for a smaller corpus"
             )
     return pairs
 
@@ -137,5 +139,7 @@ def _vocabulary(pairs: list[PhrasePair]) -> set[str]:
     vocabulary: set[str] = set()
     for pair in pairs:
         for text in (pair.source, pair.target):
-            vocabulary.update(text.lower().rstrip(".?!").replace(",", "").replace("\u00a0", "").replace("'", "' ").split())
+            vocabulary.update(
+                text.lower().rstrip(".?!").replace(",", "").replace("\u00a0", "").replace("'", "' ").split()
+            )
     return vocabulary

@@ -4,7 +4,7 @@ from functools import cache
 
 VOWELS = "aeiou"
 # These double their last consonant before -ing: the last syllable is short and stressed.
-_DOUBLING = frozenset({"begin", "cut", "forget", "get", "put", "run", "sit", "swim"})
+_DOUBLING = frozenset({"begin", "cut", "forget", "get", "put", "run", "sit", "swim", "travel"})
 _AN_EXCEPTIONS = ("hono", "hour")  # a silent h
 _A_EXCEPTIONS = ("uni", "use", "euro", "one")  # sounded with a consonant
 

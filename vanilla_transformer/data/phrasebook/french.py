@@ -132,12 +132,13 @@ def _table() -> dict[str, tuple[list[str], str, str, str]]:
         present, imparfait, futur, participle = rest.split(" | ")
         table[infinitive] = (present.split(), imparfait, futur, participle)
     for verb, (prefix, base) in _PATTERNS.items():
-        present, imparfait, futur, participle = table[base]
-        table[verb] = ([prefix + form for form in present], prefix + imparfait, prefix + futur, prefix + participle)
+        forms, *stems = table[base]
+        imparfait, futur, participle = (prefix + stem for stem in stems)
+        table[verb] = ([prefix + form for form in forms], imparfait, futur, participle)
     for verb in _LIKE_CONDUIRE:
         stem = verb.removesuffix("re")
-        present = [stem + ending for ending in ("s", "s", "t", "sons", "sez", "sent")]
-        table[verb] = (present, stem + "s", stem + "r", stem + "t")
+        forms = [stem + ending for ending in ("s", "s", "t", "sons", "sez", "sent")]
+        table[verb] = (forms, stem + "s", stem + "r", stem + "t")
     return table
 
 
@@ -175,7 +176,9 @@ def _regular(infinitive: str) -> tuple[list[str], str, str, str]:
     if infinitive.endswith("re"):
         present = [stem + ending for ending in ("s", "s", "" if stem.endswith("d") else "t", "ons", "ez", "ent")]
         return present, stem, infinitive[:-1], stem + "u"
-    raise ValueError(f"got {infinitive!r}, expected an infinitive in -er, -ir or -re; remedy: give the bare infinitive")
+    raise ValueError(
+        f"got {infinitive!r}, expected an infinitive in -er, -ir or -re; remedy: give the bare infinitive"
+    )
 
 
 @cache
@@ -233,11 +236,11 @@ def join(tokens: list[tuple[str, int]]) -> tuple[list[str], list[tuple[int, ...]
                 i += 1
                 continue
             # de + le + homme stays de l'homme
-            if word in ("de", "à") and following in ("le", "les"):
-                if not (following == "le" and i + 1 < last and starts_with_vowel(tokens[i + 2][0])):
-                    word = CONTRACTED[word, following]
-                    tag_row = (*tag_row, tokens[i + 1][1])
-                    i += 1
+            is_elided = following == "le" and i + 1 < last and starts_with_vowel(tokens[i + 2][0])
+            if (word, following) in CONTRACTED and not is_elided:
+                word = CONTRACTED[word, following]
+                tag_row = (*tag_row, tokens[i + 1][1])
+                i += 1
         words.append(held + word)
         tags.append(tag_row)
         held, held_tags = "", ()

@@ -69,9 +69,10 @@ class Verb:
 
 
 # Adjectives that say what a thing is rather than how it is: not after "is".
-NOT_PREDICATES = frozenset(
-    "former real false wooden final annual national public little official natural mad high brief".split()
-)
+NOT_PREDICATES = frozenset({
+    "former", "real", "false", "wooden", "final", "annual", "national", "public", "little", "official", "natural",
+    "mad", "high", "brief",
+})  # fmt: skip
 
 
 class Lexicon:
@@ -97,12 +98,18 @@ class Lexicon:
         self.objects = {verb: self.select(verb.objects) for verb in self.verbs.values()}
 
     def select(self, names: tuple[str, ...]) -> list[Noun]:
-        """The nouns that belong to any of the classes or are named themselves, in the order of the file."""
-        unknown = [name for name in names if name not in self.by_class and name not in self.nouns]
+        """The nouns of any of the classes, or named themselves, but none of a class behind a minus; in file order."""
+        known = self.by_class.keys() | self.nouns.keys()
+        unknown = [name for name in names if name.removeprefix("-") not in known]
         if unknown:
             raise ValueError(f"got {unknown}, expected classes or nouns of nouns.tsv; remedy: correct the row")
-        wanted = set(names)
-        return [noun for noun in self.nouns.values() if noun.english in wanted or noun.classes & wanted]
+        wanted = {name for name in names if not name.startswith("-")}
+        unwanted = {name.removeprefix("-") for name in names if name.startswith("-")}
+        return [
+            noun
+            for noun in self.nouns.values()
+            if (noun.english in wanted or noun.classes & wanted) and not noun.classes & unwanted
+        ]
 
 
 @cache
@@ -117,7 +124,9 @@ def _rows(name: str, columns: int) -> Iterator[list[str]]:
             continue
         row = line.split("\t")
         if len(row) != columns:
-            raise ValueError(f"got {len(row)} columns in {name} line {number}, expected {columns}; remedy: mend the row")
+            raise ValueError(
+                f"got {len(row)} columns in {name} line {number}, expected {columns}; remedy: mend the row"
+            )
         yield row
 
 
@@ -138,7 +147,7 @@ def _nouns() -> Iterator[Noun]:
 
 def _adjectives() -> Iterator[Adjective]:
     for source, target, place, comparison, classes in _rows("adjectives.tsv", 5):
-        forms = tuple(french.agree(target, gender, number) for number in (False, True) for gender in "mf")
+        forms = (target, french.feminine(target), french.plural(target), french.agree(target, "f", True))
         yield Adjective(source, target, place, comparison, forms, tuple(classes.split()))
 
 

@@ -5,18 +5,19 @@ its own. French follows the traditional orthography: hyphens only below one hund
 invariable, cent and vingt plural only when multiplied and last. English writes "two hundred and one".
 """
 
+_split = str.split
 Row = list[tuple[str, int]]
 
-_EN_UNITS = (
+_EN_UNITS = _split(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
-).split()
-_EN_TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split()
-_FR_UNITS = (
+)
+_EN_TENS = _split("_ _ twenty thirty forty fifty sixty seventy eighty ninety")
+_FR_UNITS = _split(
     "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept dix-huit "
     "dix-neuf"
-).split()
-_FR_TENS = "_ _ vingt trente quarante cinquante soixante soixante quatre-vingt quatre-vingt".split()
+)
+_FR_TENS = _split("_ _ vingt trente quarante cinquante soixante soixante quatre-vingt quatre-vingt")
 _EN_ORDINALS = {1: "first", 2: "second", 3: "third", 5: "fifth", 8: "eighth", 9: "ninth", 12: "twelfth"}
 LARGEST = 999_999
 
@@ -139,7 +140,9 @@ def clock(hour: int, minute: int = 0, day_part: bool = False) -> tuple[Row, Row]
         english = name if special else [*name, ("o'clock", 1)]
     elif minute % 5:
         if special:
-            raise ValueError(f"got {hour}:{minute:02}, expected minutes by five after noon and midnight; remedy: round")
+            raise ValueError(
+                f"got {hour}:{minute:02}, expected minutes by five after noon and midnight; remedy: round"
+            )
         english = [*name, *([("oh", 0)] if minute < 10 else []), (_english_below_hundred(minute), 2)]
         # minutes are feminine: trois heures vingt et une
         french += [(word, 2) for word in _french_below_hundred(minute, gender="f")]

@@ -14,6 +14,7 @@ from . import numerals, syntax
 from .lexicon import NOT_PREDICATES, Adjective, Noun, Verb, lexicon
 from .syntax import Phrase, concat, fixed, noun_phrase, pairwise, prepositional, pronoun, rows
 
+_split = str.split
 T = TypeVar("T")
 Key = tuple[str | int, ...]
 HELD_OUT = 0.07  # of the combinations
@@ -22,16 +23,16 @@ MEN = ("Paul", "Pierre", "Louis", "Henri", "Antoine", "Thomas")
 WOMEN = ("Marie", "Anne", "Julie", "Sophie", "Alice", "Claire")
 MONTHS = dict(
     zip(
-        "January February March April May June July August September October November December".split(),
-        "janvier février mars avril mai juin juillet août septembre octobre novembre décembre".split(),
+        _split("January February March April May June July August September October November December"),
+        _split("janvier février mars avril mai juin juillet août septembre octobre novembre décembre"),
         strict=True,
     )
 )
 DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 WEEKDAYS = dict(
     zip(
-        "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split(),
-        "lundi mardi mercredi jeudi vendredi samedi dimanche".split(),
+        _split("Monday Tuesday Wednesday Thursday Friday Saturday Sunday"),
+        _split("lundi mardi mercredi jeudi vendredi samedi dimanche"),
         strict=True,
     )
 )
@@ -79,7 +80,7 @@ def is_held_out(key: Key) -> bool:
 
 
 def country(source: str, preposition: str | None = None) -> Phrase:
-    """Behind nothing, in, to, from or for: la France, en France, au Japon, aux États-Unis, de France, pour le Japon."""
+    """Behind nothing, in, to, from or for: la France, en France, au Japon, aux États-Unis, de France, du Japon."""
     article, target = COUNTRIES[source]
     place = fixed(source, target)
     with_article = Phrase(place.english, ((article, place.french[0][1]), *place.french))
@@ -109,13 +110,17 @@ class Sampler:
         self.dynamic = [verb for verb in self.transitive if not verb.is_stative]
         self.ongoing = [verb for verb in self.dynamic if verb.has_progressive]
         self.reflexive = [verb for verb in verbs if verb.is_reflexive]
-        self.activities = [self.words.verbs[v] for v in "sleep work run walk swim dance smile laugh cry jump shout".split()]
+        self.activities = [
+            self.words.verbs[v] for v in _split("sleep work run walk swim dance smile laugh cry jump shout")
+        ]
         self.towards_people = [
             verb for verb in self.transitive
             if sum("person" in noun.classes for noun in self.words.objects[verb]) > 2 and verb.preposition != "de"
             and verb.french != "penser"
         ]  # fmt: skip
-        self.comparable = [a for a in self.words.adjectives.values() if a.comparison and a.english not in NOT_PREDICATES]
+        self.comparable = [
+            a for a in self.words.adjectives.values() if a.comparison and a.english not in NOT_PREDICATES
+        ]
         self.comparable += [a for a in self.comparable if a.comparison == "er"]  # older must be learnt for itself
         self.qualities = [a for a in self.words.adjectives.values() if a.place != "ordinal"
                           and a.english not in NOT_PREDICATES]  # fmt: skip
@@ -147,7 +152,7 @@ class Sampler:
         if not options or self.random() >= p:
             return None
         adjective = self.choice(options)
-        if adjective.place == "ordinal" and not definite:
+        if adjective.place == "ordinal" and (not definite or noun.english in _SINGLE):
             return None
         self.qualify(noun, adjective)
         return adjective
@@ -157,13 +162,22 @@ class Sampler:
         if len(self.words.attributes[noun]) > 4:
             self.keys.append(("noun adjective", noun.english, adjective.english))
 
+    def forget(self, noted: int) -> None:
+        """Drop the combinations noted since there were so many: their words did not enter the sentence."""
+        del self.keys[noted:]
+
     def pair_up(self, verb: Verb, noun: Noun) -> None:
         """Note a verb with its object, unless the verb has very few."""
         if len(self.words.objects[verb]) > 4:
             self.keys.append(("verb object", verb.english, noun.english))
 
     def described(
-        self, noun: Noun, dets: Sequence[str] = ("the",), p: float = 0.4, plural: bool | None = None, ages: bool = False
+        self,
+        noun: Noun,
+        dets: Sequence[str] = ("the",),
+        p: float = 0.4,
+        plural: bool | None = None,
+        ages: bool = False,
     ) -> Phrase:
         """A noun phrase with one of the determiners, an adjective with probability p, plural at times if unsaid.
 
@@ -178,29 +192,34 @@ class Sampler:
         if noun.is_mass or noun.english in _SINGLE:
             plural = False
             det = det if noun.english in _SINGLE or det not in ("a", "several") else "bare"
-            det = "the" if noun.english in _SINGLE and det in ("a", "bare", "some", "any", "several", "a lot of") else det
+            det = (
+                "the"
+                if noun.english in _SINGLE and det in ("a", "bare", "some", "any", "several", "a lot of")
+                else det
+            )
         elif det == "a":
             plural = False
         elif det in ("bare", "some", "any", "several", "a lot of"):
             plural = True
         elif plural is None:
             plural = self.chance(0.35)
+        noted = len(self.keys)
         adjective = self.adjective(noun, det == "the", p)
         if ages and adjective and adjective.english not in ("old", "new", "young", "first", "last", "other"):
             adjective = None
+            self.forget(noted)
         if adjective and adjective.english in ("best", "only", "first", "last", "second", "third", "next", "other"):
             plural = plural and adjective.english in ("first", "last", "other")
         second = None
-        if adjective and adjective.english in ("beautiful", "new", "old", "big", "small", "little", "pretty"):
-            if self.chance(0.15):
-                colours = [a for a in self.words.attributes[noun] if a.english in COLOURS]
-                if colours:
-                    second = self.choice(colours)
-                    self.qualify(noun, second)
+        if adjective and adjective.english in _BEFORE_COLOURS and self.chance(0.15):
+            colours = [a for a in self.words.attributes[noun] if a.english in COLOURS]
+            if colours:
+                second = self.choice(colours)
+                self.qualify(noun, second)
         return noun_phrase(noun, det, adjective, second, plural)
 
     def subject(self, verb: Verb | None = None, pronouns: float = 0.5, asked: bool = False) -> Phrase:
-        """Somebody, or an animal where the verb allows it: a pronoun, a name or a noun phrase; few questions with I."""
+        """Somebody, or an animal where the verb allows it: a pronoun, a name, a noun phrase; I asks few questions."""
         draw = self.random()
         if draw < pronouns:
             word = self.choice(tuple(syntax.SUBJECTS))
@@ -218,7 +237,7 @@ class Sampler:
         return syntax.name(man, man, "m")
 
     def somebody(self, noun: Noun, p: float = 0.35) -> Phrase:
-        dets = OWNERS if "kin" in noun.classes else ("the", "the", "the", "this")
+        dets: tuple[str, ...] = OWNERS if "kin" in noun.classes else ("the", "the", "the", "this")
         if "known" in noun.classes or "pet" in noun.classes:
             dets = ("the", "the", "my", "our", "her")
         return self.described(noun, dets, p)
@@ -244,7 +263,9 @@ class Sampler:
                                   ("the", "the", "a", "this", "several"), p)  # fmt: skip
         if "nature" in classes or "way" in classes or "public" in classes or "town" in classes:
             return self.described(noun, ("the", "the", "the", "a", "this", "that", "several"), p)
-        return self.described(noun, ("the", "the", "a", "a", "bare", "some", "several", *OWNERS[:4], "this", "that"), p)
+        return self.described(
+            noun, ("the", "the", "a", "a", "bare", "some", "several", *OWNERS[:4], "this", "that"), p
+        )
 
     def tense(self, verb: Verb, simple: bool = False, used_to: bool = True) -> str:
         """A tense that the English form of the verb shows; `simple` leaves out the progressive ones."""
@@ -331,7 +352,8 @@ class Sampler:
         return n, rows(numerals.year(n))
 
 
-COLOURS = frozenset("red blue green white black yellow grey brown pink purple wooden".split())
+_BEFORE_COLOURS = frozenset(_split("beautiful new old big small little pretty"))
+COLOURS = frozenset(_split("red blue green white black yellow grey brown pink purple wooden"))
 
 
 def date(day: int, month: str, weekday: str | None = None) -> Phrase:

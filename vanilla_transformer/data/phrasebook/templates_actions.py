@@ -1,11 +1,21 @@
 """Sentences about what somebody does: statements, negations, questions, orders, wishes, journeys, two clauses."""
 
+from .clauses import BE, CAN, KNOW_HOW_TO, LIKE_TO, MUST, WANT_TO, clause, command, infinitive
 from .lexicon import Verb
-from .sampler import CITIES, COUNTRIES, OWNERS, Sampler, city, country
+from .sampler import CITIES, COUNTRIES, Sampler, city, country
 from .syntax import (
-    BE, BE_STATE, CAN, COMMA, KNOW_HOW_TO, LIKE_TO, MUST, WANT_TO, Phrase, Sentence, clause, command, concat, fixed,
-    infinitive, noun_phrase, pairwise, predicate, prepositional, pronoun, sentence,
-)  # fmt: skip
+    COMMA,
+    Phrase,
+    Sentence,
+    concat,
+    fixed,
+    noun_phrase,
+    pairwise,
+    predicate,
+    prepositional,
+    pronoun,
+    sentence,
+)
 
 PLAY_SPORT = Verb("play", "played", "jouer", "à", frozenset())
 PLAY_MUSIC = Verb("play", "played", "jouer", "de", frozenset())
@@ -71,12 +81,18 @@ def open_question(s: Sampler) -> Sentence:
     if draw < 0.25:
         verb = s.choice([*s.activities, s.words.verbs["live"], s.words.verbs["eat lunch"], s.words.verbs["travel"]])
         asked = fixed(*s.choice((("where", "où"), ("when", "quand"), ("why", "pourquoi"), ("with whom", "avec qui"))))
-        return sentence(clause(s.subject(verb, 0.35, True), verb, s.tense(verb, used_to=False), question=True, asked=asked), end="?")
+        return sentence(
+            clause(s.subject(verb, 0.35, True), verb, s.tense(verb, used_to=False), question=True, asked=asked),
+            end="?",
+        )
     if draw < 0.45:
         verb = s.choice(s.dynamic)
         asked = fixed(*s.choice((("where", "où"), ("when", "quand"), ("why", "pourquoi"))))
         obj = s.object_of(verb)
-        return sentence(clause(s.subject(verb, asked=True), verb, s.tense(verb, used_to=False), obj, question=True, asked=asked), end="?")
+        return sentence(
+            clause(s.subject(verb, asked=True), verb, s.tense(verb, used_to=False), obj, question=True, asked=asked),
+            end="?",
+        )
     verb = s.choice(s.direct)
     while "generic" in verb.kinds or verb.english in ("teach", "put on"):
         verb = s.choice(s.direct)
@@ -103,8 +119,8 @@ def open_question(s: Sampler) -> Sentence:
 
 def motion(s: Sampler) -> Sentence:
     """The tourists came back from the old castle yesterday."""
-    verb = s.verb("go", "come", "come back", "arrive", "leave", "enter", "stay", "live", "walk", "travel", "run", "fall",
-                  "go out", "swim", "go for a walk", "sleep")  # fmt: skip
+    verb = s.verb("go", "come", "come back", "arrive", "leave", "enter", "stay", "live", "walk", "travel", "run",
+                  "fall", "go out", "swim", "go for a walk", "sleep")  # fmt: skip
     verb_name = verb.english
     subject = s.subject(verb)
     tense = s.tense(verb, simple=verb_name in ("arrive", "enter", "fall"))
@@ -114,7 +130,9 @@ def motion(s: Sampler) -> Sentence:
         where = prepositional(preposition, s.described(place, ("the", "the", "this"), 0.35, plural=False))
     elif verb_name in ("go", "come", "come back", "arrive", "leave", "live", "stay", "travel"):
         if verb_name == "leave":
-            where = country(s.choice(tuple(COUNTRIES)), "for") if s.chance(0.5) else city(s.choice(tuple(CITIES)), "for")
+            where = (
+                country(s.choice(tuple(COUNTRIES)), "for") if s.chance(0.5) else city(s.choice(tuple(CITIES)), "for")
+            )
         else:
             where = s.destination({"go": "to", "come": "from", "come back": "from"}.get(verb_name, "in"))
         place = None
@@ -125,8 +143,14 @@ def motion(s: Sampler) -> Sentence:
         s.keys.append(("motion", verb_name, place.english))
         return sentence(main, s.when(verb, tense)) if s.chance(0.4) else sentence(main)
     else:
-        places = {"swim": ("lake", "sea", "river"), "sleep": ("home", "park", "hotel", "forest"), "fall": ("garden", "street", "river")}
-        place = s.noun(*places.get(verb_name, ("street", "park", "forest", "garden", "village", "field", "castle", "city")))
+        places = {
+            "swim": ("lake", "sea", "river"),
+            "sleep": ("home", "park", "hotel", "forest"),
+            "fall": ("garden", "street", "river"),
+        }
+        place = s.noun(
+            *places.get(verb_name, ("street", "park", "forest", "garden", "village", "field", "castle", "city"))
+        )
         where = prepositional("in", s.described(place, ("the", "the", "this"), 0.35, plural=False))
     s.keys.append(("motion", verb_name, where.english[-1][0]))
     with_when = s.chance(0.5)
@@ -166,7 +190,9 @@ def modal(s: Sampler) -> Sentence:
     tense = s.choice(("present", "present", "past", "future"))
     if auxiliary in (KNOW_HOW_TO, LIKE_TO):
         tense = "present"
-    verb = s.verb("repair", "cook", "draw", "paint", "sing", "teach", "drive", "build", "write", "read", "prepare", "serve")
+    verb = s.verb(
+        "repair", "cook", "draw", "paint", "sing", "teach", "drive", "build", "write", "read", "prepare", "serve"
+    )
     if auxiliary not in (KNOW_HOW_TO, LIKE_TO):
         verb = s.choice(s.dynamic) if s.chance(0.8) else s.choice([*s.reflexive[:7], *s.activities])
     if auxiliary is WANT_TO and tense == "past" and adverb:
@@ -188,12 +214,14 @@ def order(s: Sampler) -> Sentence:
     person, negated = 3 if s.chance(0.3) else 4, s.chance(0.3)
     draw = s.random()
     if draw < 0.15:
-        verb = s.choice(s.towards_people)
+        verb = s.choice([verb for verb in s.towards_people if verb.has_progressive])
         word = s.choice(("me", "him", "her", "us", "them") if person == 4 else ("him", "her", "them"))
         s.keys.append(("order", verb.english, word, str(person), str(negated)))
         return sentence(command(verb, None, s.place(), person=person, negated=negated, pronoun=word), end="!")
     if draw < 0.25:
-        verb = s.verb("get up", "wake up", "go to bed", "get dressed", "rest", "hurry", "have fun", "sit down", "go for a walk")
+        verb = s.verb(
+            "get up", "wake up", "go to bed", "get dressed", "rest", "hurry", "have fun", "sit down", "go for a walk"
+        )
         after = s.place() if s.chance(0.6) else fixed(*s.choice(MANNERS[2:]))
         s.keys.append(("order", verb.english, after.english[-1][0]))
         return sentence(command(verb, None, after, person=person, negated=negated), end="!")
@@ -261,7 +289,12 @@ def joined(s: Sampler) -> Sentence:
     likes = s.words.verbs["love"], s.words.verbs["hate"]
     sign = s.chance(0.5)
     first = clause(subject, likes[sign], "present", s.object_of(likes[sign], 0.1))
-    return sentence(first, COMMA, fixed("but", "mais"), clause(second, likes[not sign], "present", s.object_of(likes[not sign], 0.1)))
+    return sentence(
+        first,
+        COMMA,
+        fixed("but", "mais"),
+        clause(second, likes[not sign], "present", s.object_of(likes[not sign], 0.1)),
+    )
 
 
 def meal(s: Sampler) -> Sentence:
@@ -276,12 +309,13 @@ def meal(s: Sampler) -> Sentence:
     if draw < 0.5 and verb.english != "refuse":
         plural = not noun.is_mass
         if "drink" in noun.classes:
-            measure, mesure = s.choice(MEASURES)
+            hot = noun.english in ("coffee", "tea")
+            measure, mesure = s.choice(MEASURES[2:] if hot else MEASURES[:2])
         elif noun.is_mass:
             measure, mesure = s.choice(WEIGHTS if noun.english in ("bread", "meat", "ham", "salmon", "cheese") else
                                        (("a lot of", "beaucoup de"), ("a kilo of", "un kilo de")))  # fmt: skip
         else:
-            measure, mesure = s.choice((("a kilo of", "un kilo de"), ("a basket of", "un panier de"),
+            measure, mesure = s.choice((("a box of", "une boîte de"), ("a basket of", "un panier de"),
                                         ("too many", "trop de"), ("a lot of", "beaucoup de")))  # fmt: skip
         bare = noun_phrase(noun, "", s.adjective(noun, False, 0.25), plural=plural)
         s.keys.append(("measure", measure, noun.english))
@@ -329,7 +363,8 @@ def daily(s: Sampler) -> Sentence:
         s.keys.append(("verb object", subject.english[-1][0], noun.english, tense))
         adverb = s.choice(("not", "never", "often")) if tense == "present" and s.chance(0.5) else None
         main = clause(subject, verb, tense, obj, adverb=adverb)
-        where = prepositional("in", noun_phrase(s.noun("park", "garden", "stadium", "school", "theatre", "house")))
+        places = ("theatre", "house", "garden", "school") if music else ("park", "garden", "stadium", "village")
+        where = prepositional("in", noun_phrase(s.noun(*places)))
         return sentence(main, s.when(verb, tense) if not adverb and s.chance(0.5) else where)
     verb = s.choice(s.reflexive)
     tense = s.tense(verb)
@@ -341,7 +376,9 @@ def daily(s: Sampler) -> Sentence:
     s.keys.append(("reflexive", verb.english, subject.english[-1][0], tense))
     main = clause(subject, verb, tense, adverb=adverb)
     if verb.english in ("get up", "wake up", "go to bed", "go home", "fall asleep") and s.chance(0.5):
-        return sentence(main, fixed(*s.choice(MANNERS[2:])), s.when(verb, tense) if adverb in (None, "not") else s.place())
+        return sentence(
+            main, fixed(*s.choice(MANNERS[2:])), s.when(verb, tense) if adverb in (None, "not") else s.place()
+        )
     if verb.english in ("hurry", "get married", "shave", "get angry") or s.chance(0.4):
         if adverb in (None, "not") and s.chance(0.4):
             return sentence(s.when(verb, tense), COMMA, main)

@@ -1,13 +1,26 @@
 """Sentences that say how things are: numbers, times, dates, qualities, comparisons, existence, weather."""
 
 from . import syntax
+from .clauses import BE, BE_BORN, BE_STATE, NEGATIONS, WANT_TO, clause, infinitive, there_is
 from .lexicon import Adjective, Noun, Verb
 from .numerals import cardinal
 from .sampler import CITIES, MEN, MONTHS, OWNERS, Sampler, city
 from .syntax import (
-    BE, BE_BORN, BE_STATE, COMMA, NEGATIONS, WANT_TO, Phrase, Sentence, clause, comparison, concat, fixed, infinitive, name,
-    noun_phrase, pairwise, predicate, prepositional, pronoun, rows, sentence, there_is,
-)  # fmt: skip
+    COMMA,
+    Phrase,
+    Sentence,
+    comparison,
+    concat,
+    fixed,
+    name,
+    noun_phrase,
+    pairwise,
+    predicate,
+    prepositional,
+    pronoun,
+    rows,
+    sentence,
+)
 
 COST = Verb("cost", "cost", "coûter", "", frozenset())
 EARN = Verb("earn", "earned", "gagner", "", frozenset())
@@ -19,6 +32,19 @@ STATES = (("hungry", "faim"), ("thirsty", "soif"), ("sleepy", "sommeil"), ("cold
           ("afraid", "peur"), ("right", "raison"), ("wrong", "tort"))  # fmt: skip
 SKIES = (("cold", "froid"), ("hot", "chaud"), ("cool", "frais"), ("mild", "doux"),
          ("windy", "du vent"))  # fmt: skip
+OPENING = (
+    "shop",
+    "museum",
+    "bank",
+    "library",
+    "restaurant",
+    "market",
+    "pharmacy",
+    "bakery",
+    "school",
+    "cinema",
+    "castle",
+)
 SEASONS = (("in winter", "en hiver"), ("in spring", "au printemps"), ("in summer", "en été"),
            ("in autumn", "en automne"))  # fmt: skip
 
@@ -36,9 +62,14 @@ def number(s: Sampler) -> Sentence:
         else:
             n, thing = s.number(2, 999), s.noun("furniture", "clothes", "device", "instrument", "tool", "linen", "toy")
         subject = s.described(thing, ("the", "this", "that"), 0.5, plural=False)
-        return sentence(clause(subject, COST, s.choice(("present", "present", "future")), counted(n, "euros", "euros")))
+        return sentence(
+            clause(subject, COST, s.choice(("present", "present", "future")), counted(n, "euros", "euros"))
+        )
     if draw < 0.5:
-        n, noun = s.number(), s.noun("animal", "tree", "house", "flower", "vehicle", "role", "tourist", "shop", "bench")
+        n, noun = (
+            s.number(),
+            s.noun("animal", "tree", "house", "flower", "vehicle", "role", "tourist", "shop", "bench"),
+        )
         s.keys.append(("number of", n, noun.english))
         place = s.noun("town", "valley", "forest", "field", "park", "desert", "harbour")
         where = prepositional(s.choice(("in", "near")), s.described(place, ("the", "this", "our"), 0.3, plural=False))
@@ -49,8 +80,12 @@ def number(s: Sampler) -> Sentence:
         subject = s.described(noun, ("the", "this", "my", "your"), 0.6, plural=False)
         return sentence(clause(subject, s.verb("have"), "present", counted(s.number(12, 999), "pages", "pages", "f")))
     if draw < 0.75:
-        verb = s.verb("buy", "sell", "count", "find", "see", "have", "borrow", "repair", "wash", "steal", "draw", "order")
-        noun = s.choice([noun for noun in s.words.objects[verb] if not (noun.is_mass or noun.classes & {"kin", "truth"})])
+        verb = s.verb(
+            "buy", "sell", "count", "find", "see", "have", "borrow", "repair", "wash", "steal", "draw", "order"
+        )
+        noun = s.choice(
+            [noun for noun in s.words.objects[verb] if not (noun.is_mass or noun.classes & {"kin", "truth"})]
+        )
         n = s.number(2, 9999 if verb.english in ("count", "sell", "buy") else 99)
         s.pair_up(verb, noun)
         s.keys.append(("number of", n, noun.english))
@@ -58,9 +93,9 @@ def number(s: Sampler) -> Sentence:
         return sentence(clause(s.subject(verb), verb, s.tense(verb, used_to=False), what))
     if draw < 0.83:
         noun = s.noun("town", "castle", "island", "beach", "airport", "farm", "lake", "forest", "factory")
-        place = s.described(noun, ("the", "our", "this"), 0.4, plural=False)
+        subject = s.described(noun, ("the", "our", "this"), 0.4, plural=False)
         distance = concat(Phrase((), (("à", 0),)), counted(s.number(2, 9999), "kilometres", "kilomètres"))
-        return sentence(clause(place, BE, "present", None, distance, city(s.choice(tuple(CITIES)), "from")))
+        return sentence(clause(subject, BE, "present", None, distance, city(s.choice(tuple(CITIES)), "from")))
     if draw < 0.91:
         subject = s.subject(pronouns=0.3)
         n = s.between(2, 99)
@@ -70,10 +105,14 @@ def number(s: Sampler) -> Sentence:
         return sentence(clause(subject, BE_STATE, s.choice(("present", "present", "past")), age))
     if draw < 0.96:
         salary = counted(s.number(100, 99_999), "euros", "euros")
-        return sentence(clause(s.subject(), EARN, s.tense(EARN, simple=True), salary, pairwise(("a", "par"), ("month", "mois"))))
+        return sentence(
+            clause(s.subject(), EARN, s.tense(EARN, simple=True), salary, pairwise(("a", "par"), ("month", "mois")))
+        )
     a, b = s.between(2, 80), s.between(2, 80)
     s.keys.append(("sum", a, b))
-    return sentence(rows(cardinal(a)), fixed("and", "et"), rows(cardinal(b)), fixed("make", "font"), rows(cardinal(a + b)))
+    return sentence(
+        rows(cardinal(a)), fixed("and", "et"), rows(cardinal(b)), fixed("make", "font"), rows(cardinal(a + b))
+    )
 
 
 def counted(n: int, source: str, target: str, gender: str = "m") -> Phrase:
@@ -93,12 +132,14 @@ def time(s: Sampler) -> Sentence:
         subject = s.described(s.noun("scheduled"), ("the", "our"), 0.4, plural=False)
     elif draw < 0.5:
         verb = s.verb("open", "close")
-        subject = s.described(s.noun("public"), ("the", "this"), 0.35, plural=False)
+        subject = s.described(s.noun(*OPENING), ("the", "this"), 0.35, plural=False)
     elif draw < 0.58:
         verb = s.verb("begin", "finish")
         subject = s.described(s.noun("event", "exam", "lesson", "film"), ("the", "this"), 0.4, plural=False)
     else:
-        verb = s.choice([*s.reflexive[:4], *(s.words.verbs[v] for v in ("eat lunch", "eat dinner", "leave", "go out", "go home"))])
+        verb = s.choice(
+            [*s.reflexive[:4], *(s.words.verbs[v] for v in ("eat lunch", "eat dinner", "leave", "go out", "go home"))]
+        )
         subject = s.subject()
     tense = s.tense(verb, simple=True)
     main = clause(subject, verb, tense, adverb="always" if tense == "present" and s.chance(0.2) else None)
@@ -158,11 +199,14 @@ def description(s: Sampler) -> Sentence:
     adjective = s.choice(s.qualities)
     noun = s.choice(s.select(adjective.classes))
     dets = OWNERS if "kin" in noun.classes else ("the", "the", "the", "this", "all the")
+    noted = len(s.keys)
     subject = s.described(noun, dets, 0.6, ages=True)
     if adjective.english in ("old", "new", "young", subject.english[-2][0] if subject.english[1:] else ""):
         subject = noun_phrase(noun)
+        s.forget(noted)
     if subject.english[0][0] == "all" and not subject.is_plural:
         subject = noun_phrase(noun)
+        s.forget(noted)
     s.qualify(noun, adjective)
     quality = predicate(adjective, subject)
     if s.chance(0.12):
@@ -181,7 +225,8 @@ def profession(s: Sampler) -> Sentence:
     if draw < 0.35:
         subject = pronoun(s.choice(("I", "he")))
     elif draw < 0.5:
-        subject = name(*[s.choice(MEN)] * 2, "m")
+        man = s.choice(MEN)
+        subject = name(man, man, "m")
     else:
         subject = s.described(s.choice(men), OWNERS, 0.3, plural=False)
     adjective = s.adjective(role, False, 0.6)
@@ -194,7 +239,9 @@ def profession(s: Sampler) -> Sentence:
     else:
         verb, tense = BE, s.choice(("present", "past"))
     if s.chance(0.2):
-        return sentence(clause(subject, WANT_TO, s.choice(("present", "past")), infinitive(subject, s.verb("become"), what)))
+        return sentence(
+            clause(subject, WANT_TO, s.choice(("present", "past")), infinitive(subject, s.verb("become"), what))
+        )
     adverb = "not" if s.chance(0.15) and verb is BE else None
     if s.chance(0.3) and not adverb:
         last, coming = ("last year", "l'année dernière"), ("next year", "l'année prochaine")
@@ -208,19 +255,22 @@ def compared(s: Sampler) -> Sentence:
     tense = s.choice(("present", "present", "present", "past", "future"))
     adjective = s.choice(s.comparable)
     noun = s.choice(s.select(adjective.classes))
-    others = [n for n in s.select(adjective.classes) if n.classes & noun.classes and not n.is_mass]
+    others = [n for n in s.select(adjective.classes) if n.classes & noun.classes and not n.is_mass and n is not noun]
     if "person" in noun.classes:
         subject = s.subject(pronouns=0.15)
         if subject.english[-1][0] == "I":
             subject = s.somebody(noun, 0.15)
+        noted = len(s.keys)
         than = s.named() if s.chance(0.4) else s.somebody(s.choice(others))
+        while subject.english[-1][0] == than.english[-1][0]:
+            s.forget(noted)
+            than = s.named()
         s.keys.append(("comparison", subject.english[-1][0], adjective.english, than.english[-1][0]))
     else:
         subject = s.described(noun, ("the", "this", "my", "your"), 0.25, ages=True)
-        than = s.described(s.choice(others) if others else noun, ("the", "my", "your", "our"), 0.25, ages=True)
+        dets = ("the", "my", "your", "our") if others else ("that",)
+        than = s.described(s.choice(others or [noun]), dets, 0.25, ages=True)
         s.qualify(noun, adjective)
-    if subject.english[-1][0] == than.english[-1][0] and subject.english[0][0] == than.english[0][0]:
-        than = s.described(noun, ("that", "his"), 0.0) if "person" not in noun.classes else s.named()
     degree = s.choice(("more", "more", "less", "as"))
     return sentence(clause(subject, BE, tense, comparison(adjective, subject, than, degree)))
 
@@ -237,11 +287,12 @@ def existence(s: Sampler) -> Sentence:
     else:
         noun = s.noun("person", "animal", "plant", "furniture", "vehicle", "tree", "device")
         preposition = s.choice(("in", "in", "near", "in front of", "behind", "far from"))
-        place = s.noun("inside", "forest", "valley") if preposition == "in" else s.noun("place", "nature")
-    s.keys.append(("existence", noun.english, preposition, place.english))
-    dets = ("any", "any", "a") if negated else ("a", "bare", "several", "some", "a lot of")
+        extra = {"in": ("inside", "forest", "valley"), "near": ("place", "nature"), "far from": ("place", "nature")}
+        place = s.noun(*extra.get(preposition, ("place",)))
     if "kin" in noun.classes:
         noun = s.noun("role")
+    s.keys.append(("existence", noun.english, preposition, place.english))
+    dets = ("any", "any", "a") if negated else ("a", "bare", "several", "some", "a lot of")
     what = s.described(noun, dets, 0.5)
     where = prepositional(preposition, s.described(place, ("the", "the", "the", "my", "this"), 0.3, plural=False))
     question_ = asking and not negated
@@ -266,7 +317,7 @@ def owner_of(s: Sampler) -> Phrase:
 def possession(s: Sampler) -> Sentence:
     """The teacher's old car is green."""
     owner = s.named() if s.chance(0.35) else owner_of(s)
-    noun = s.noun("small", "clothes", "vehicle", "house", "garden", "pet", "book", "letter", "office", "bedroom", "device",
+    noun = s.noun("small", "clothes", "vehicle", "house", "garden", "pet", "office", "bedroom", "device",
                   "furniture", "text", "toy", "tool")  # fmt: skip
     s.keys.append(("possession", owner.english[-1][0], noun.english))
     plural, draw = s.chance(0.3), s.random()
@@ -300,19 +351,19 @@ def weather(s: Sampler) -> Sentence:
     draw = s.random()
     if draw < 0.6:
         tense = s.choice(("present", "present", "past", "future"))
-        sky = s.choice(SKIES)
-        main = clause(it, MAKE_WEATHER, tense, fixed(*sky), adverb=adverb)
-        if adverb in NEGATIONS and sky[0] == "windy":
-            main = clause(it, MAKE_WEATHER, tense, fixed("windy", "de vent"), adverb=adverb)
+        sky, ciel = s.choice(SKIES)
+        if adverb in NEGATIONS and sky == "windy":
+            ciel = "de vent"
+        main = clause(it, MAKE_WEATHER, tense, fixed(sky, ciel), adverb=adverb)
     else:
         verb = s.choice((RAIN, SNOW))
         tense = s.choice(("present", "present", "past", "imperfect", "future"))
-        sky = (verb.english,)
+        sky = verb.english
         main = clause(it, verb, tense, adverb=None if tense == "imperfect" else adverb)
     where, draw = s.destination("in"), s.random()
     month = s.choice(tuple(MONTHS))
     season = s.choice(SEASONS)
-    s.keys.append(("weather", sky[0], where.english[-1][0]))
+    s.keys.append(("weather", sky, where.english[-1][0]))
     if draw < 0.6:
         return sentence(main, where, pairwise(("in", "en"), (month, MONTHS[month])))
     if draw < 0.85:

@@ -1,0 +1,73 @@
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+
+from vanilla_transformer.training.recipe import Recipe, expand, load_recipe, recipe_names
+
+
+def test_all_shipped_recipes_are_valid():
+    assert {"phrasebook", "copy", "multi30k-en-de", "multi30k-en-fr"} <= set(recipe_names())
+    for name in recipe_names():
+        assert isinstance(load_recipe(name), Recipe)
+
+
+def test_settings_change_a_recipe_and_have_the_fields_types():
+    recipe = load_recipe("copy", ["training.max_steps=7", "training.learning_rate=3e-4", "model.dropout=0.2"])
+    assert recipe.training.max_steps == 7
+    assert recipe.training.learning_rate == 3e-4  # YAML reads 3e-4 as text
+    assert recipe.model_config(300).dropout == 0.2
+
+
+def test_ones_own_file(tmp_path):
+    (tmp_path / "mine.yaml").write_text("corpus: {name: reverse}\ntraining: {max_steps: 3, warmup_steps: 10}\n")
+    recipe = load_recipe(str(tmp_path / "mine.yaml"), ["model=null"])
+    assert (recipe.corpus.name, recipe.training.max_steps, recipe.model) == ("reverse", 3, None)
+
+
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("training.max_step=3", "'training.max_step': did you mean 'training.max_steps'"),
+        ("trainig.max_steps=3", "'trainig': did you mean 'training'"),
+        ("model.d_modle=64", "'model.d_modle': did you mean 'model.d_model'"),
+        ("corpus.foo=1", "unknown key 'corpus.foo': expected one of config_name"),
+        ("training.max_steps=many", "training.max_steps: got 'many', expected int"),
+        ("training.bf16=7", "training.bf16: got 7, expected bool"),
+        ("training.learning_rate=fast", "training.learning_rate: got 'fast', expected float"),
+        ("training.lr_scheduler_type=steep", "got 'steep', expected one of inverse_sqrt, linear, cosine"),
+        ("training.max_steps=-3", "max_steps=-3: expected a positive number"),
+        ("training.num_train_epochs=2", "either max_steps or num_train_epochs, and not both"),
+        ("training.label_smoothing=1.0", r"label_smoothing=1.0: expected a number in \[0, 1\)"),
+        ("corpus.max_length=99999", "corpus.max_length=99999 exceeds training.max_tokens"),
+        ("corpus.name=files", "corpus.train is missing; corpus.validation is missing"),
+        ("training", "expected section.key=value"),
+        ("model.preset=huge", "unknown preset 'huge'"),
+        ("training=5", "training: got 5, expected keys and values"),
+    ],
+)
+def test_clear_errors(setting, message):
+    with pytest.raises(ValueError, match=message):
+        load_recipe("copy", [setting])
+
+
+def test_a_model_that_contradicts_itself():
+    with pytest.raises(StrictDataclassError, match="d_model=100 is not divisible by encoder_attention_heads=8"):
+        load_recipe("copy", ["model.d_model=100", "model.encoder_attention_heads=8"])
+
+
+def test_unknown_recipe_suggests_the_nearest():
+    with pytest.raises(FileNotFoundError, match="no recipe 'multi30k-en-d'.*did you mean 'multi30k-en-de'"):
+        load_recipe("multi30k-en-d")
+
+
+def test_a_file_that_is_no_recipe(tmp_path):
+    (tmp_path / "list.yaml").write_text("- a\n")
+    with pytest.raises(ValueError, match="is no recipe"):
+        load_recipe(str(tmp_path / "list.yaml"))
+
+
+def test_variables_in_paths(monkeypatch):
+    monkeypatch.setenv("SOMEWHERE", "/data")
+    assert expand("$SOMEWHERE/a") == "/data/a"
+    monkeypatch.delenv("SOMEWHERE")
+    with pytest.raises(ValueError, match=r"variable is not set: export it, or .* --set corpus.folder=DIR"):
+        expand("$SOMEWHERE/a")

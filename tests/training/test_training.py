@@ -1,0 +1,262 @@
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny import SMALL
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
+
+from vanilla_transformer.training import train as training
+from vanilla_transformer.training.checkpoints import checkpoints, mean_weights, rotate, select
+from vanilla_transformer.training.train import train
+from vanilla_transformer.training.trainer import TranslationTrainer
+
+
+def losses(run: Path) -> dict[int, float]:
+    state = json.loads((checkpoints(run)[-1] / "trainer_state.json").read_text())
+    return {entry["step"]: entry["loss"] for entry in state["log_history"] if "loss" in entry}
+
+
+@pytest.fixture
+def finished(small_recipe, tmp_path):
+    """A run that was never interrupted."""
+    run = tmp_path / "whole"
+    return train(small_recipe(), run)
+
+
+def test_a_run_ends_with_a_model_that_loads(finished):
+    run = finished.run
+    assert finished.model == run / "model" and finished.step == 12
+    model = AutoModelForSeq2SeqLM.from_pretrained(finished.model)
+    tokenizer = AutoTokenizer.from_pretrained(finished.model)
+    assert len(tokenizer) == model.config.vocab_size
+    assert model.generation_config.num_beams == 2 and model.generation_config.max_length == 512
+    assert model.config.use_cache is True
+    result = json.loads((run / "result.json").read_text())
+    assert result["mean_of"] == ["checkpoint-10", "checkpoint-12"]
+    assert re.search("tok:13a", result["validation"]["mean"]["BLEU"]["signature"])
+    provenance = json.loads((run / "provenance.json").read_text())
+    assert provenance["data"]["train"]["pairs"] == 120 and len(provenance["data"]["train"]["sha256"]) == 64
+    assert provenance["packages"]["torch"] == torch.__version__
+    assert not list(run.glob("tmp-*"))
+
+
+def test_evaluation_logs_nats_and_bleu_and_shows_translations(small_recipe, tmp_path, capsys):
+    run = train(small_recipe(), tmp_path / "run").run
+    history = json.loads((checkpoints(run)[-1] / "trainer_state.json").read_text())["log_history"]
+    evaluations = [entry for entry in history if "eval_loss" in entry]
+    assert [entry["step"] for entry in evaluations] == [5, 10, 12]
+    assert all({"eval_loss", "eval_bleu"} <= entry.keys() for entry in evaluations)
+    shown = capsys.readouterr().out
+    assert shown.count("    -> ") == 9 and shown.count("     = ") == 9
+
+
+def test_the_evaluation_loss_is_the_unsmoothed_mean_over_tokens(finished):
+    newest = checkpoints(finished.run)[-1]
+    model = AutoModelForSeq2SeqLM.from_pretrained(newest).eval()
+    tokenizer = AutoTokenizer.from_pretrained(finished.run / "tokenizer")
+    total, tokens = 0.0, 0
+    pairs = finished.splits["validation"]
+    for source, target in zip(pairs["source"], pairs["target"], strict=True):
+        inputs = tokenizer(source, text_target=target, return_tensors="pt")
+        total += model(**inputs).loss.item() * inputs["labels"].shape[1]
+        tokens += inputs["labels"].shape[1]
+    history = json.loads((newest / "trainer_state.json").read_text())["log_history"]
+    logged = [entry["eval_loss"] for entry in history if "eval_loss" in entry][-1]
+    assert logged == pytest.approx(total / tokens, rel=1e-4)
+
+
+class Crash(Exception):
+    pass
+
+
+def crash_at(monkeypatch, step: int) -> None:
+    class CrashCallback(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == step:
+                raise Crash
+
+    monkeypatch.setattr(training, "early_stopping", lambda recipe: [CrashCallback()])
+
+
+def test_resumed_in_the_middle_of_an_epoch_equals_never_stopped(finished, small_recipe, tmp_path, monkeypatch):
+    run = tmp_path / "broken"
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_at(patch, 9)  # after checkpoint-5, within the second epoch
+        train(small_recipe(), run)
+    assert [path.name for path in checkpoints(run)] == ["checkpoint-5"]
+    half_written = run / "tmp-checkpoint-9" / "checkpoint-9"
+    half_written.mkdir(parents=True)
+    (half_written / "model.safetensors").write_bytes(b"half")
+    train(small_recipe(), run, resume=True)
+    for name in ("checkpoint-10", "checkpoint-12", "model"):
+        ours, theirs = (load_file(folder / name / "model.safetensors") for folder in (run, finished.run))
+        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert losses(run) == losses(finished.run)
+    assert not list(run.glob("tmp-*"))
+
+
+def test_epochs_are_reshuffled(small_recipe, tmp_path, monkeypatch):
+    seen = []
+    original = TranslationTrainer.compute_loss
+
+    def spy(self, model, inputs, *args, **kwargs):
+        seen.append(tuple(map(tuple, inputs["input_ids"].tolist())))
+        return original(self, model, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(TranslationTrainer, "compute_loss", spy)
+    train(small_recipe("training.max_steps=null", "training.num_train_epochs=2", "training.eval_steps=50"), tmp_path / "r")
+    half = len(seen) // 2
+    rows = [sorted(tuple(x for x in row if x) for batch in epoch for row in batch) for epoch in (seen[:half], seen[half:])]
+    assert rows[0] == rows[1] and len(rows[0]) == 120  # every pair once an epoch
+    assert seen[:half] != seen[half:] and set(seen[:half]) != set(seen[half:])
+
+
+def test_accumulated_batches_equal_a_big_one(small_recipe, tmp_path):
+    """What `num_items_in_batch` is for: with equal data in one update, equal gradients, hence equal weights."""
+    common = ("training.max_steps=1", "model.dropout=0.0", "corpus.sizes={train: 64, validation: 4, test: 4}")
+    common += ("training.eval_steps=1", "training.average_checkpoints=1")
+    big = train(small_recipe(*common, "training.max_tokens=2048"), tmp_path / "big")
+    parts = train(
+        small_recipe(*common, "training.max_tokens=420", "training.gradient_accumulation_steps=4"), tmp_path / "parts"
+    )
+    state = [json.loads((checkpoints(r.run)[-1] / "trainer_state.json").read_text()) for r in (big, parts)]
+    logged = [next(entry for entry in s["log_history"] if "grad_norm" in entry) for s in state]
+    assert logged[0]["loss"] == pytest.approx(logged[1]["loss"], rel=1e-5)
+    assert logged[0]["grad_norm"] == pytest.approx(logged[1]["grad_norm"], rel=1e-4)
+    assert state[0]["epoch"] == state[1]["epoch"] == 1.0
+
+
+def test_bf16_on_request(small_recipe, tmp_path):
+    result = train(small_recipe("training.bf16=true"), tmp_path / "run")
+    weights = load_file(result.model / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+
+
+def test_early_stopping(small_recipe, tmp_path):
+    settings = ("training.patience=1", "training.eval_steps=2", "training.max_steps=40", "training.learning_rate=1e-9")
+    assert train(small_recipe(*settings), tmp_path / "run").step == 4
+
+
+def test_existing_output_is_kept(finished, small_recipe):
+    with pytest.raises(FileExistsError, match=r"exists: go on from checkpoint-12 with --resume, or replace it with"):
+        train(small_recipe(), finished.run)
+    before = (finished.run / "result.json").stat().st_mtime_ns
+    result = train(small_recipe("training.max_steps=2", "training.eval_steps=1"), finished.run, overwrite=True)
+    assert result.step == 2 and (finished.run / "result.json").stat().st_mtime_ns != before
+    assert [path.name for path in checkpoints(finished.run)] == ["checkpoint-1", "checkpoint-2"]
+
+
+def test_resume_needs_a_checkpoint_and_the_same_recipe(finished, small_recipe, tmp_path):
+    with pytest.raises(ValueError, match="no whole checkpoint to resume from"):
+        train(small_recipe(), tmp_path / "nothing", resume=True)
+    with pytest.raises(ValueError, match=r"training.max_tokens was 256, now 128; .*same one|max_tokens was 256, now 128"):
+        train(small_recipe("training.max_tokens=128"), finished.run, resume=True)
+    with pytest.raises(ValueError, match="--from starts a new training and --resume goes on"):
+        train(small_recipe(), finished.run, resume=True, from_model="x")
+
+
+def test_mean_and_choice_of_checkpoints(tmp_path):
+    history = []
+    for step, bleu, value in [(1, 5.0, 1.0), (2, 9.0, 2.0), (3, 7.0, 6.0)]:
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        save_file({"w": torch.tensor([value])}, folder / "model.safetensors")
+        history.append({"step": step, "eval_bleu": bleu})
+        (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    (tmp_path / "tmp-checkpoint-4").mkdir()
+    assert [p.name for p in select(tmp_path, "last", 2)] == ["checkpoint-2", "checkpoint-3"]
+    assert [p.name for p in select(tmp_path, "best", 2)] == ["checkpoint-2", "checkpoint-3"]
+    assert [p.name for p in select(tmp_path, "best", 1)] == ["checkpoint-2"]
+    assert mean_weights(select(tmp_path, "last", 3))["w"].item() == 3.0
+    rotate(tmp_path, "best", 1)
+    assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-2", "checkpoint-3"]  # the best, and the newest
+
+
+def test_disk_full_keeps_the_last_good_checkpoint(small_recipe, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    save_model = TranslationTrainer.save_model
+
+    def full_from_step_10(self, output_dir=None, _internal_call=False):
+        save_model(self, output_dir, _internal_call)
+        if self.state.global_step >= 10:
+            (Path(output_dir) / "model.safetensors").write_bytes(b"the first half")
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TranslationTrainer, "save_model", full_from_step_10)
+    with pytest.raises(OSError, match=r"(?s)could not write .*checkpoint-10.*No space left.*checkpoint-5 is whole.*--resume"):
+        train(small_recipe(), run)
+    assert [path.name for path in checkpoints(run)] == ["checkpoint-5"]
+    monkeypatch.undo()
+    assert train(small_recipe(), run, resume=True).step == 12
+
+
+def test_fine_tuning_keeps_config_and_tokenizer(finished, small_recipe, tmp_path):
+    recipe = small_recipe("model=null", "tokenizer=null", "corpus.seed=5", "training.max_steps=3")
+    result = train(recipe, tmp_path / "tuned", from_model=str(finished.model))
+    before, after = (AutoModelForSeq2SeqLM.from_pretrained(folder) for folder in (finished.model, result.model))
+    assert after.config.d_model == before.config.d_model
+    assert AutoTokenizer.from_pretrained(result.model)("a b") == AutoTokenizer.from_pretrained(finished.model)("a b")
+    moved = (after.lm_head.weight - before.lm_head.weight).abs().max()
+    assert 0 < moved < 0.2
+
+
+def test_fine_tuning_with_a_recipe_that_contradicts(finished, small_recipe, tmp_path):
+    message = r"model.d_model is 32 in the recipe and 16 in .*tokenizer is 555.*--set model=null --set tokenizer=null"
+    with pytest.raises(ValueError, match=message):
+        recipe = small_recipe("model.d_model=32", "tokenizer.vocab_size=555")
+        train(recipe, tmp_path / "x", from_model=str(finished.model))
+
+
+def test_without_model_section_a_base_is_needed(small_recipe, tmp_path):
+    with pytest.raises(ValueError, match="--from MODEL"):
+        train(small_recipe("model=null"), tmp_path / "x")
+
+
+def command(run: Path, *more: str) -> list[str]:
+    settings = [part for setting in [*SMALL, "training.max_steps=2000", "training.eval_steps=40"] for part in ("--set", setting)]
+    return [sys.executable, "-m", "vanilla_transformer", "train", "copy", "-o", str(run), *settings, "--threads", "1", *more]
+
+
+def wait_for(condition, seconds=90):
+    for _ in range(seconds * 10):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_with_a_checkpoint_and_says_how_to_go_on(number, tmp_path):
+    run = tmp_path / "run"
+    process = subprocess.Popen(command(run), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: checkpoints(run))
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=90)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    step = int(re.search(r"stopped after step (\d+), which is saved. Go on with: .*--resume", errors)[1])
+    assert checkpoints(run)[-1].name == f"checkpoint-{step}"
+    assert "Traceback" not in errors
+
+
+def test_kill_dash_9_and_resume(tmp_path):
+    run = tmp_path / "run"
+    process = subprocess.Popen(command(run), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: len(checkpoints(run)) >= 2)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    newest = checkpoints(run)[-1]
+    steps = int(newest.name.split("-")[1]) + 3
+    more = ("--resume", "--set", f"training.max_steps={steps}")
+    result = subprocess.run(command(run, *more), capture_output=True, text=True, timeout=200)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert json.loads((run / "result.json").read_text())["step"] == steps

@@ -1,0 +1,71 @@
+"""The demo: a translator from nothing to translations, on the embedded phrasebook."""
+
+import json
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from datasets import Dataset
+
+from ..evaluation import exact_match, translation_scores
+from ..translation import load_translator
+from .recipe import load_recipe
+from .train import train
+
+SHOWN = 8  # held-out sentences shown with their translations
+
+
+def demo(run: Path, *, overwrite: bool = False) -> int:
+    """Train the recipe `phrasebook`, score its test set by beam search, show translations; the exit code is 0, or 130
+    when it was interrupted.
+
+    `run`/demo.json holds the scores: BLEU and exact match in percent, over all and per family of templates.
+    """
+    start = time.perf_counter()
+    result = train(load_recipe("phrasebook"), run, overwrite=overwrite)
+    if result.model is None:
+        print(f"interrupted; start again with --overwrite, or go on: vanilla-transformer train phrasebook -o {run} --resume")
+        return 130
+    test = result.splits["test"]
+    translator = load_translator(result.model)
+    sources, references = list(test["source"]), list(test["target"])
+    print(f"translating {len(test)} held-out sentences by beam search and greedily ...")
+    beam = [t.text for t in translator(sources, progress=True)]
+    greedy = [t.text for t in translator(sources, num_beams=1)]
+
+    scores = {
+        name: {"BLEU": translation_scores(texts, references, ["BLEU"])[0].score, "exact": exact_match(texts, references)}
+        for name, texts in (("beam", beam), ("greedy", greedy))
+    }
+    families = exact_by_family(test, beam)
+    show(sources, references, greedy, beam)
+    print(f"\n{'exact match by family':<24} {'sentences':>9} {'percent':>8}")
+    for family, (count, percent) in sorted(families.items(), key=lambda item: item[1][1]):
+        print(f"{family:<24} {count:>9} {percent:>8.1f}")
+    for name, score in scores.items():
+        print(f"{name + ' search':<24} BLEU {score['BLEU']:.2f}, exact match {score['exact']:.1f} %")
+    seconds = time.perf_counter() - start
+    print(f"{seconds:.0f} s from corpus to scores. Use the checkpoint in three lines of Python:\n")
+    print("    import vanilla_transformer")
+    print("    from transformers import pipeline")
+    print(f'    print(pipeline("translation", model="{result.model}")("{sources[0]}"))\n')
+    facts = {"seconds": seconds, **scores, "families": {name: percent for name, (_, percent) in families.items()}}
+    (run / "demo.json").write_text(json.dumps(facts, indent=2), "utf-8")
+    return 0
+
+
+def exact_by_family(test: Dataset, translations: list[str]) -> dict[str, tuple[int, float]]:
+    """Family of templates -> number of its test sentences, and how many percent of them are translated to the letter."""
+    pairs = defaultdict(list)
+    for family, translation, reference in zip(test["family"], translations, test["target"], strict=True):
+        pairs[family].append((translation, reference))
+    return {family: (len(rows), exact_match(*zip(*rows, strict=True))) for family, rows in pairs.items()}
+
+
+def show(sources: list[str], references: list[str], greedy: list[str], beam: list[str]) -> None:
+    """Some translations that are right, and first those where the two searches or the reference differ."""
+    rows = list(zip(sources, references, greedy, beam, strict=True))
+    rows.sort(key=lambda row: len(set(row[1:])) == 1)  # stable: those that differ come first
+    half = SHOWN // 2
+    for source, reference, by_greedy, by_beam in rows[:half] + rows[-half:]:
+        print(f"\n     source  {source}\n  reference  {reference}\n     greedy  {by_greedy}\n       beam  {by_beam}")
