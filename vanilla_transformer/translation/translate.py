@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from tqdm.auto import tqdm
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data.batching import token_budget_batches
@@ -26,20 +27,35 @@ class Translation:
     score: float | None = None
 
 
-def load_translator(model: str | Path, dtype: str = "auto", device: str | None = None) -> "Translator":
+# What the tokenizers of transformers' translation models are saved as.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "source.spm", "sentencepiece.bpe.model", "spiece.model")
+
+
+def load_translator(model: str | Path, dtype: str = "float32", device: str | None = None) -> "Translator":
     """Load model and tokenizer from a folder or a Hub id.
 
+    Args:
+        dtype: of the weights, `"auto"` for that of the file.
+        device: the GPU if there is one, by default.
+
     Raises:
-        OSError: if there is no model, or no tokenizer beside it.
+        OSError: if there is no model, no tokenizer beside it, or if its weights are damaged or incomplete.
+        ValueError: if it is no encoder-decoder.
     """
     name = str(model)
-    if Path(name).is_dir() and not (Path(name) / "config.json").exists():
-        raise OSError(f"{name} has no config.json: expected the folder of a saved model, such as RUN/model")
-    network = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=dtype)
-    if Path(name).is_dir() and not any((Path(name) / file).exists() for file in TOKENIZER_FILES):
+    check_folder(Path(name))
+    config = AutoConfig.from_pretrained(name)
+    if not config.is_encoder_decoder:
+        raise ValueError(f"{name} is a model of type {config.model_type!r}: expected an encoder-decoder, to translate")
+    try:
+        network, report = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
+    except SafetensorError as error:
+        raise OSError(f"the weights in {name} are damaged ({error}): copy or download them again") from error
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
         raise OSError(
-            f"{name} has a model but no tokenizer ({', '.join(TOKENIZER_FILES[:2])}): save it there with "
-            f"tokenizer.save_pretrained({name!r})"
+            f"the weights in {name} lack {len(missing)} tensors that {type(network).__name__} has, such as "
+            f"{missing[0]}: are they those of another model?"
         )
     tokenizer = AutoTokenizer.from_pretrained(name)
     if device is None:
@@ -47,8 +63,20 @@ def load_translator(model: str | Path, dtype: str = "auto", device: str | None =
     return Translator(network.to(device).eval(), tokenizer)
 
 
-# What the tokenizers of transformers' translation models are saved as.
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "source.spm", "sentencepiece.bpe.model", "spiece.model")
+def check_folder(folder: Path) -> None:
+    """transformers takes what is no folder for a Hub id, and a tokenizer that is not there for an empty one."""
+    if not folder.exists():
+        if folder.is_absolute() or len(folder.parts) > 2:
+            raise FileNotFoundError(f"{folder} does not exist: expected the folder of a saved model, such as RUN/model")
+        return
+    if not (folder / "config.json").exists():
+        inner = f"; {folder / 'model'} has one" if (folder / "model" / "config.json").exists() else ""
+        raise OSError(f"{folder} has no config.json: expected the folder of a saved model, such as RUN/model{inner}")
+    if not any((folder / file).exists() for file in TOKENIZER_FILES):
+        raise OSError(
+            f"{folder} has a model but no tokenizer ({', '.join(TOKENIZER_FILES[:2])}): save it there with "
+            f"tokenizer.save_pretrained({str(folder)!r})"
+        )
 
 
 class Translator:

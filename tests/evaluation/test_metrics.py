@@ -1,0 +1,53 @@
+import json
+
+import pytest
+import sacrebleu
+from tiny import ENGLISH, FRENCH
+
+from vanilla_transformer.evaluation import TranslationMetric, exact_match, translation_scores
+from vanilla_transformer.evaluation.evaluate_files import evaluate_files
+
+HYPOTHESES = [FRENCH[0], FRENCH[2], *FRENCH[2:5], "Ma sœur voit le chien ."]
+
+
+def test_scores_are_sacrebleus_with_signatures():
+    bleu, chrf, ter = translation_scores(HYPOTHESES, FRENCH)
+    assert bleu.score == sacrebleu.corpus_bleu(HYPOTHESES, [FRENCH]).score
+    assert chrf.score == sacrebleu.corpus_chrf(HYPOTHESES, [FRENCH]).score
+    assert ter.score == sacrebleu.corpus_ter(HYPOTHESES, [FRENCH]).score
+    assert "tok:13a" in bleu.signature and "case:mixed" in bleu.signature and "version:" in ter.signature
+    assert translation_scores(FRENCH, FRENCH)[0].score == pytest.approx(100)
+
+
+def test_exact_match():
+    assert exact_match(["a", "b", "c", "d"], ["a", "b", "c", "x"]) == 75
+
+
+@pytest.mark.parametrize("hypotheses", [[], FRENCH[:2]])
+def test_unequal_lists(hypotheses):
+    with pytest.raises(ValueError, match=rf"got {len(hypotheses)} hypotheses and 3 references"):
+        translation_scores(hypotheses, FRENCH[:3])
+
+
+def test_metric_of_evaluate_works_offline():
+    result = TranslationMetric().compute(predictions=HYPOTHESES, references=FRENCH)
+    assert result["bleu"] == sacrebleu.corpus_bleu(HYPOTHESES, [FRENCH]).score
+    assert "tok:13a" in result["bleu_signature"] and result["chrf2"] > 0 and result["ter"] > 0
+    batches = TranslationMetric()
+    for h, r in zip(HYPOTHESES, FRENCH, strict=True):
+        batches.add_batch(predictions=[h], references=[r])
+    assert batches.compute() == result
+
+
+def test_a_model_is_scored_on_files(model_dir, tmp_path):
+    source, reference = tmp_path / "test.en", tmp_path / "test.fr"
+    source.write_text("\n".join([*ENGLISH, ""]) + "\n", encoding="utf-8")
+    reference.write_text("\n".join([*FRENCH, "vide"]) + "\n", encoding="utf-8")
+    evaluation = evaluate_files(str(model_dir), source, reference, num_beams=2, length_penalty=0.5)
+    assert evaluation.pairs == 6
+    texts = [example.translation for example in evaluation.examples]
+    assert evaluation.scores == translation_scores(texts, FRENCH)
+    assert [example.source for example in evaluation.examples] == ENGLISH
+    assert "6 sentences, beam 2, score / length ** 0.5" in evaluation.table() and "nrefs:1" in evaluation.table()
+    read = json.loads(evaluation.to_json())
+    assert read["scores"][0]["name"] == "BLEU" and read["settings"]["num_beams"] == 2

@@ -1,0 +1,209 @@
+"""The command as a user meets it: what it prints, where it writes, and a line instead of a traceback for a mistake."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from tiny import ENGLISH, FRENCH, SMALL, tiny_model
+from transformers import AutoTokenizer, BertConfig
+
+from vanilla_transformer.cli import main
+from vanilla_transformer.translation import load_translator
+
+
+def run(capsys, *arguments) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def error_of(capsys, *arguments) -> str:
+    """The one line that a mistake is told in."""
+    code, out, err = run(capsys, *arguments)
+    assert code == 1 and "Traceback" not in err
+    line = err.strip().splitlines()[-1]
+    assert line.startswith(f"vanilla-transformer {arguments[0]}: error: ")
+    return line
+
+
+@pytest.fixture
+def expected(model_dir):
+    return [t.text for t in load_translator(model_dir)(ENGLISH, num_beams=2)]
+
+
+def lines(path, texts):
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return path
+
+
+def test_translate_files_in_order_with_blank_lines(model_dir, tmp_path, capsys, expected):
+    a, b = lines(tmp_path / "a", [*ENGLISH[:3], ""]), lines(tmp_path / "b", ["  ", *ENGLISH[3:]])
+    code, out, _ = run(capsys, "translate", model_dir, a, b, "--beams", 2)
+    assert code == 0
+    assert out.splitlines() == [*expected[:3], "", "", *expected[3:]]
+
+
+def test_translate_standard_input(model_dir, capsys, monkeypatch, expected):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(ENGLISH).encode())))
+    assert run(capsys, "translate", model_dir, "--beams", 2)[1].splitlines() == expected
+
+
+def test_translate_to_a_file_that_is_never_overwritten_unasked(model_dir, tmp_path, capsys, expected):
+    source, output = lines(tmp_path / "a", ENGLISH), tmp_path / "out"
+    assert run(capsys, "translate", model_dir, source, "-o", output, "--beams", 2)[0] == 0
+    assert output.read_text(encoding="utf-8").splitlines() == expected
+    output.write_text("precious")
+    assert "exists: replace it with --overwrite" in error_of(capsys, "translate", model_dir, source, "-o", output)
+    assert output.read_text() == "precious"
+    assert run(capsys, "translate", model_dir, source, "-o", output, "--beams", 2, "--overwrite")[0] == 0
+    assert output.read_text(encoding="utf-8").splitlines() == expected
+
+
+def test_n_best_and_scores(model_dir, tmp_path, capsys):
+    source = lines(tmp_path / "a", [ENGLISH[0], "", ENGLISH[1]])
+    out = run(capsys, "translate", model_dir, source, "--beams", 3, "--n-best", 2, "--scores")[1].splitlines()
+    assert len(out) == 6 and out[2:4] == ["\t", "\t"]
+    scores = [float(line.split("\t")[1]) for line in out[:2]]
+    assert scores == sorted(scores, reverse=True) and scores[0] < 0
+
+
+def test_evaluate_prints_a_table_and_writes_json(model_dir, tmp_path, capsys):
+    source, reference = lines(tmp_path / "a.en", ENGLISH), lines(tmp_path / "a.fr", FRENCH)
+    json_file = tmp_path / "scores.json"
+    arguments = ("evaluate", model_dir, source, reference, "--beams", 2, "--json", json_file, "--show", 1)
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    assert "BLEU" in out and "chrF2" in out and "TER" in out and "tok:13a" in out and f"source: {ENGLISH[0]}" in out
+    scores = {score["name"]: score for score in json.loads(json_file.read_text(encoding="utf-8"))["scores"]}
+    assert f"{scores['BLEU']['score']:6.2f}" in out
+
+
+def test_tokenizer(tmp_path, capsys):
+    a, b, output = lines(tmp_path / "a", ENGLISH), lines(tmp_path / "b", FRENCH), tmp_path / "tokenizer"
+    assert "290 tokens" in run(capsys, "tokenizer", a, b, "--vocab-size", 290, "-o", output)[1]
+    assert AutoTokenizer.from_pretrained(output).decode([*AutoTokenizer.from_pretrained(output)("Été")["input_ids"]][:-1]) == "Été"
+    assert "exists: replace it" in error_of(capsys, "tokenizer", a, b, "--vocab-size", 290, "-o", output)
+    assert "expected at least 259" in error_of(capsys, "tokenizer", a, "--vocab-size", 9, "-o", tmp_path / "x")
+
+
+def test_train_and_translate(tmp_path, capsys):
+    settings = [part for setting in [*SMALL, "training.max_steps=2"] for part in ("--set", setting)]
+    code, out, _ = run(capsys, "train", "copy", "-o", tmp_path / "run", *settings)
+    assert code == 0 and '"step": 2' in out and "the model is in" in out
+    source = lines(tmp_path / "a", ["a b c"])
+    assert run(capsys, "translate", tmp_path / "run" / "model", source)[0] == 0
+    assert "exists: go on from checkpoint-2 with --resume" in error_of(capsys, "train", "copy", "-o", tmp_path / "run", *settings)
+    assert "has no config.json" in error_of(capsys, "translate", tmp_path / "run", source)
+
+
+def files_recipe(tmp_path, source, target, *more):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        f"corpus: {{train: [{source}, {target}], validation: [{source}, {target}], source_lang: en, target_lang: fr}}\n"
+        "tokenizer: {vocab_size: 300}\n"
+        "model: {preset: tiny, d_model: 16, encoder_ffn_dim: 16, decoder_ffn_dim: 16}\n"
+        "training: {max_steps: 1, eval_steps: 1, eval_pairs: 2, warmup_steps: 2, max_tokens: 256}\n"
+    )
+    return ("train", recipe, "-o", tmp_path / "run", *more)
+
+
+def test_ones_own_text(tmp_path, parallel_files, capsys):
+    code, out, err = run(capsys, *files_recipe(tmp_path, *parallel_files))
+    assert code == 0 and (tmp_path / "run" / "model" / "model.safetensors").exists()
+
+
+MISTAKES = {
+    "one side shorter": (lambda t: files_recipe(t, lines(t / "x.en", ENGLISH), lines(t / "x.fr", FRENCH[:4])), r"has 6 lines, but"),
+    "empty": (lambda t: files_recipe(t, lines(t / "x.en", []), lines(t / "x.fr", [])), "the corpus is empty"),
+    "swapped": (lambda t: files_recipe(t, lines(t / "x.fr", FRENCH), lines(t / "x.en", ENGLISH)), "look swapped"),
+    "equal": (lambda t: files_recipe(t, lines(t / "x.en", ENGLISH), lines(t / "x.fr", ENGLISH)), "equal to their sources"),
+    "directory": (lambda t: files_recipe(t, t, t), "is a directory"),
+    "missing": (lambda t: files_recipe(t, t / "no.en", t / "no.fr"), "no.en does not exist"),
+    "unknown recipe": (lambda t: ("train", "phrasbook"), "did you mean 'phrasebook'"),
+    "misspelt": (lambda t: ("train", "copy", "--set", "model.d_modle=99"), "did you mean 'model.d_model'"),
+    "variable": (lambda t: ("train", "multi30k-en-de", "-o", t / "r"), "environment variable is not set"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_in_training(mistake, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("VANILLA_TRANSFORMER_DATA", raising=False)
+    arguments, message = MISTAKES[mistake]
+    assert message in error_of(capsys, *arguments(tmp_path))
+
+
+def test_not_utf8(tmp_path, capsys, parallel_files):
+    with open(parallel_files[1], "ab") as file:
+        file.write(b"\xff\n")
+    with open(parallel_files[0], "ab") as file:
+        file.write(b"x\n")
+    assert "train.fr, line 121 is not UTF-8" in error_of(capsys, *files_recipe(tmp_path, *parallel_files))
+
+
+def test_over_long_pairs_are_dropped_and_counted(tmp_path, parallel_files):
+    for file in parallel_files:
+        with open(file, "a", encoding="utf-8") as handle:
+            handle.write("word " * 300 + "\n")
+    command = [sys.executable, "-m", "vanilla_transformer", *map(str, files_recipe(tmp_path, *parallel_files))]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "dropped 1 pairs (over 128 tokens): train pair 121" in result.stderr
+    assert "121 of 121 validation sources also stand in the training set" in result.stderr
+
+
+def test_mistakes_with_a_model(model_dir, tmp_path, capsys, tokenizer):
+    source = lines(tmp_path / "a", ENGLISH)
+    empty = tmp_path / "bare"
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(empty)
+    assert "has a model but no tokenizer" in error_of(capsys, "translate", empty, source)
+    tokenizer.save_pretrained(empty)
+    weights = empty / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert "are damaged" in error_of(capsys, "translate", empty, source)
+    BertConfig().save_pretrained(empty)
+    assert "'bert': expected an encoder-decoder" in error_of(capsys, "translate", empty, source)
+    assert "does not exist" in error_of(capsys, "translate", tmp_path / "nowhere", source)
+    assert "nowhere does not exist" in error_of(capsys, "translate", model_dir, tmp_path / "nowhere")
+    assert "n_best=3 with num_beams=2" in error_of(capsys, "translate", model_dir, source, "--beams", 2, "--n-best", 3)
+    assert "hypotheses" not in error_of(capsys, "evaluate", model_dir, source, lines(tmp_path / "b", FRENCH[:2]))
+
+
+def test_weights_of_another_model_are_not_filled_up_with_noise(tmp_path, capsys, tokenizer):
+    import json as json_module
+
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    config = json_module.loads((tmp_path / "m" / "config.json").read_text())
+    config["decoder_layers"] = 3
+    (tmp_path / "m" / "config.json").write_text(json_module.dumps(config))
+    assert "lack 26 tensors" in error_of(capsys, "translate", tmp_path / "m", lines(tmp_path / "a", ENGLISH))
+
+
+@pytest.mark.parametrize("arguments", [("--beams", "0"), ("--beams", "-1"), ("--max-tokens", "0"), ("--threads", "0")])
+def test_numbers_below_one_are_refused(arguments, model_dir, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["translate", str(model_dir), *arguments])
+    assert stop.value.code == 2
+    assert "expected at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["train", "translate", "evaluate", "tokenizer", "demo"])
+def test_help(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert len(capsys.readouterr().out) > 200
+
+
+def test_traceback_on_request(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        main(["train", "phrasbook", "--traceback"])
+
+
+def test_the_reader_of_a_pipe_may_leave(model_dir, tmp_path):
+    source = lines(tmp_path / "a", ENGLISH * 50)
+    command = f"{sys.executable} -m vanilla_transformer translate {model_dir} {source} --beams 1 --n-best 1 | head -n 1"
+    result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in result.stderr and "BrokenPipe" not in result.stderr

@@ -1,0 +1,136 @@
+import pytest
+import torch
+from tiny import ENGLISH, tiny_model
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer.translation import Translator, load_translator
+
+MIXED = [ENGLISH[0], "", "A dog.", "   ", *ENGLISH[1:4], "cat " * 12]
+
+
+@pytest.fixture
+def translator(model_dir):
+    return load_translator(model_dir)
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_any_batching_gives_what_generate_gives_one_by_one(translator, num_beams):
+    expected = []
+    for text in MIXED:
+        if not text.strip():
+            expected.append("")
+            continue
+        ids = translator.tokenizer(text, return_tensors="pt")
+        limit = 1 + ids.input_ids.shape[1] + 10
+        # random weights never end: the same limit for all makes them comparable
+        translator.model.generation_config.max_length = 12
+        out = translator.model.generate(**ids, num_beams=num_beams, max_length=min(limit, 12))
+        expected.append(translator.tokenizer.decode(out[0], skip_special_tokens=True))
+    for max_tokens in (1, 64, 4096):
+        answers = translator(MIXED, num_beams=num_beams, max_tokens=max_tokens)
+        assert [t.text for t in answers] == expected
+
+
+def test_candidates_come_best_first_with_scores(translator):
+    translator.model.generation_config.max_length = 10
+    candidates = translator(["A cat.", "", "The dog sleeps."], num_beams=4, n_best=3, scores=True)
+    assert [len(c) for c in candidates] == [3, 3, 3]
+    for best in (candidates[0], candidates[2]):
+        scores = [t.score for t in best]
+        assert scores == sorted(scores, reverse=True) and len({t.text for t in best}) == 3
+    assert [t.text for t in candidates[1]] == ["", "", ""]
+
+
+def test_scores_are_log_probabilities_over_length(translator):
+    translator.model.generation_config.max_length = 8
+    for penalty in (0.0, 1.0, 2.0):
+        best = translator(["A cat."], num_beams=3, scores=True, length_penalty=penalty)[0]
+        ids = translator.tokenizer("A cat.", return_tensors="pt")
+        out = translator.model.generate(**ids, num_beams=3, length_penalty=penalty, max_length=8)
+        logits = translator.model(**ids, decoder_input_ids=out[:, :-1]).logits
+        log_probability = logits.log_softmax(-1).gather(-1, out[:, 1:, None]).sum().item()
+        assert best.score == pytest.approx(log_probability / (out.shape[1] - 1) ** penalty, rel=1e-4)
+
+
+def test_capped_translations_are_counted_once(model_dir, caplog, monkeypatch):
+    monkeypatch.setattr("transformers.utils.logging.get_logger", lambda *a: None, raising=False)
+    translator = load_translator(model_dir)
+    with torch.no_grad():
+        translator.model.lm_head.weight[2] = -100.0
+    messages = []
+    monkeypatch.setattr("vanilla_transformer.translation.translate.logger.warning", messages.append)
+    translator(ENGLISH, num_beams=1)
+    assert len(messages) == 1 and f"{len(ENGLISH)} of {len(ENGLISH)} translations were cut" in messages[0]
+
+
+def test_longer_than_in_training_is_translated_whole_with_one_counted_warning(translator, monkeypatch):
+    messages = []
+    monkeypatch.setattr("vanilla_transformer.translation.translate.logger.warning", messages.append)
+    translator.model.generation_config.max_length = 5
+    long = "cat " * 200
+    translator([long, "A cat.", long], num_beams=1)
+    assert any("2 of 3 sources are longer than the 64 tokens" in message for message in messages)
+
+
+@pytest.fixture
+def learned(tokenizer):
+    model = tiny_model(vocab_size=len(tokenizer), positions="learned", max_position_embeddings=20)
+    return Translator(model, tokenizer)
+
+
+def test_over_long_for_learned_positions_is_an_error_with_line_length_and_limit(learned):
+    with pytest.raises(ValueError, match=r"line 3 has \d+ tokens, but the model's positions end at 20 \(2 such lines\)"):
+        learned(["A cat.", "", "cat " * 50, "dog " * 50])
+
+
+def test_truncation_on_request_is_counted(learned, monkeypatch):
+    messages = []
+    monkeypatch.setattr("vanilla_transformer.translation.translate.logger.warning", messages.append)
+    learned(["A cat.", "cat " * 50], truncation=True, num_beams=1)
+    assert any("1 sources were cut to 20 tokens" in message for message in messages)
+    assert learned.encode(["cat " * 50], [0], True)[0][-1] == learned.tokenizer.eos_token_id
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [({"num_beams": 0}, "num_beams=0, expected at least 1"), ({"num_beams": 2, "n_best": 3}, "n_best=3 with num_beams=2"),
+     ({"num_beams": 1, "scores": True}, "scores are those of beam search")],
+)  # fmt: skip
+def test_options_that_do_not_fit(translator, options, message):
+    with pytest.raises(ValueError, match=message):
+        translator(["A cat."], **options)
+
+
+def test_nothing_in_nothing_out(translator):
+    assert translator([]) == []
+    assert [t.text for t in translator(["", " "])] == ["", ""]
+
+
+def test_a_lone_surrogate(translator):
+    with pytest.raises(ValueError, match="lone surrogate"):
+        translator(["fine", "bad \ud800"])
+
+
+def test_bfloat16(model_dir):
+    translator = load_translator(model_dir, dtype="bfloat16")
+    assert translator.model.dtype == torch.bfloat16
+    translator.model.generation_config.max_length = 5
+    assert len(translator(ENGLISH)) == len(ENGLISH)
+
+
+def test_models_of_transformers_too(tmp_path, tokenizer):
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    config = BartConfig(
+        vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_position_embeddings=40, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=2,
+    )  # fmt: skip
+    BartForConditionalGeneration(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    translator = load_translator(tmp_path)
+    assert len(translator(["A cat.", "The dog."], num_beams=2)) == 2
+    with pytest.raises(ValueError, match="positions end at 40"):
+        translator(["cat " * 60])
+    assert isinstance(AutoTokenizer.from_pretrained(tmp_path), type(tokenizer))
+    assert type(AutoModelForSeq2SeqLM.from_pretrained(tmp_path)) is type(translator.model)
