@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start; for this one see below
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
@@ -12,6 +13,9 @@ import torch
 from tiny import ENGLISH, FRENCH, tiny_model
 
 from vanilla_transformer.data.vocabulary import learn_tokenizer
+
+# One thread for each of the processes that pytest-xdist starts, and bit-equal results in those that tests start.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ def run(capsys, *arguments) -> tuple[int, str, str]:
 
 def error_of(capsys, *arguments) -> str:
     """The one line that a mistake is told in."""
-    code, out, err = run(capsys, *arguments)
+    code, _, err = run(capsys, *arguments)
     assert code == 1 and "Traceback" not in err
     line = err.strip().splitlines()[-1]
     assert line.startswith(f"vanilla-transformer {arguments[0]}: error: ")
@@ -83,7 +83,8 @@ def test_evaluate_prints_a_table_and_writes_json(model_dir, tmp_path, capsys):
 def test_tokenizer(tmp_path, capsys):
     a, b, output = lines(tmp_path / "a", ENGLISH), lines(tmp_path / "b", FRENCH), tmp_path / "tokenizer"
     assert "290 tokens" in run(capsys, "tokenizer", a, b, "--vocab-size", 290, "-o", output)[1]
-    assert AutoTokenizer.from_pretrained(output).decode([*AutoTokenizer.from_pretrained(output)("Été")["input_ids"]][:-1]) == "Été"
+    learned = AutoTokenizer.from_pretrained(output)
+    assert learned.decode(learned("Été")["input_ids"], skip_special_tokens=True) == "Été"
     assert "exists: replace it" in error_of(capsys, "tokenizer", a, b, "--vocab-size", 290, "-o", output)
     assert "expected at least 259" in error_of(capsys, "tokenizer", a, "--vocab-size", 9, "-o", tmp_path / "x")
 
@@ -94,14 +95,16 @@ def test_train_and_translate(tmp_path, capsys):
     assert code == 0 and '"step": 2' in out and "the model is in" in out
     source = lines(tmp_path / "a", ["a b c"])
     assert run(capsys, "translate", tmp_path / "run" / "model", source)[0] == 0
-    assert "exists: go on from checkpoint-2 with --resume" in error_of(capsys, "train", "copy", "-o", tmp_path / "run", *settings)
+    assert "exists: go on from checkpoint-2 with --resume" in error_of(
+        capsys, "train", "copy", "-o", tmp_path / "run", *settings
+    )
     assert "has no config.json" in error_of(capsys, "translate", tmp_path / "run", source)
 
 
 def files_recipe(tmp_path, source, target, *more):
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(
-        f"corpus: {{train: [{source}, {target}], validation: [{source}, {target}], source_lang: en, target_lang: fr}}\n"
+        f"corpus: {{train: [{source}, {target}], validation: [{source}, {target}]}}\n"
         "tokenizer: {vocab_size: 300}\n"
         "model: {preset: tiny, d_model: 16, encoder_ffn_dim: 16, decoder_ffn_dim: 16}\n"
         "training: {max_steps: 1, eval_steps: 1, eval_pairs: 2, warmup_steps: 2, max_tokens: 256}\n"
@@ -110,21 +113,28 @@ def files_recipe(tmp_path, source, target, *more):
 
 
 def test_ones_own_text(tmp_path, parallel_files, capsys):
-    code, out, err = run(capsys, *files_recipe(tmp_path, *parallel_files))
+    code, _, _ = run(capsys, *files_recipe(tmp_path, *parallel_files))
     assert code == 0 and (tmp_path / "run" / "model" / "model.safetensors").exists()
 
 
+def with_sides(source, target):
+    """A training on two files, `x.en` and `x.fr` or the other way round, with these lines."""
+    return lambda folder: files_recipe(
+        folder, lines(folder / source[0], source[1]), lines(folder / target[0], target[1])
+    )
+
+
 MISTAKES = {
-    "one side shorter": (lambda t: files_recipe(t, lines(t / "x.en", ENGLISH), lines(t / "x.fr", FRENCH[:4])), r"has 6 lines, but"),
-    "empty": (lambda t: files_recipe(t, lines(t / "x.en", []), lines(t / "x.fr", [])), "the corpus is empty"),
-    "swapped": (lambda t: files_recipe(t, lines(t / "x.fr", FRENCH), lines(t / "x.en", ENGLISH)), "look swapped"),
-    "equal": (lambda t: files_recipe(t, lines(t / "x.en", ENGLISH), lines(t / "x.fr", ENGLISH)), "equal to their sources"),
-    "directory": (lambda t: files_recipe(t, t, t), "is a directory"),
-    "missing": (lambda t: files_recipe(t, t / "no.en", t / "no.fr"), "no.en does not exist"),
-    "unknown recipe": (lambda t: ("train", "phrasbook"), "did you mean 'phrasebook'"),
-    "misspelt": (lambda t: ("train", "copy", "--set", "model.d_modle=99"), "did you mean 'model.d_model'"),
-    "variable": (lambda t: ("train", "multi30k-en-de", "-o", t / "r"), "environment variable is not set"),
-}  # fmt: skip
+    "one side shorter": (with_sides(("x.en", ENGLISH), ("x.fr", FRENCH[:4])), "has 6 lines, but"),
+    "empty": (with_sides(("x.en", []), ("x.fr", [])), "the corpus is empty"),
+    "swapped": (with_sides(("x.fr", FRENCH), ("x.en", ENGLISH)), "look swapped"),
+    "equal": (with_sides(("x.en", ENGLISH), ("x.fr", ENGLISH)), "equal to their sources"),
+    "directory": (lambda folder: files_recipe(folder, folder, folder), "is a directory"),
+    "missing": (lambda folder: files_recipe(folder, folder / "no.en", folder / "no.fr"), "no.en does not exist"),
+    "unknown recipe": (lambda folder: ("train", "phrasbook"), "did you mean 'phrasebook'"),
+    "misspelt": (lambda folder: ("train", "copy", "--set", "model.d_modle=99"), "did you mean 'model.d_model'"),
+    "variable": (lambda folder: ("train", "multi30k-en-de", "-o", folder / "r"), "environment variable is not set"),
+}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -204,6 +214,8 @@ def test_traceback_on_request(tmp_path):
 
 def test_the_reader_of_a_pipe_may_leave(model_dir, tmp_path):
     source = lines(tmp_path / "a", ENGLISH * 50)
-    command = f"{sys.executable} -m vanilla_transformer translate {model_dir} {source} --beams 1 --n-best 1 | head -n 1"
+    command = (
+        f"{sys.executable} -m vanilla_transformer translate {model_dir} {source} --beams 1 --n-best 1 | head -n 1"
+    )
     result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=120)
     assert "Traceback" not in result.stderr and "BrokenPipe" not in result.stderr

@@ -192,5 +192,3 @@ def run_demo(arguments) -> int:
     from .training.demo import demo
 
     return demo(arguments.output, overwrite=arguments.overwrite)
-
-

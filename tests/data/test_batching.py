@@ -55,7 +55,10 @@ def test_symbol_tasks(task):
     sources = [source for split in splits.values() for source in split["source"]]
     assert len(set(sources)) == len(sources) == 400
     assert {len(source.split()) for source in sources} == set(range(4, 13))
-    assert splits["test"]["source"] == symbol_task(task, 1, {"train": 300, "validation": 50, "test": 50})["test"]["source"]
+    assert (
+        splits["test"]["source"]
+        == symbol_task(task, 1, {"train": 300, "validation": 50, "test": 50})["test"]["source"]
+    )
 
 
 def test_unknown_task():

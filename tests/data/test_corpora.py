@@ -3,8 +3,8 @@ import json
 import logging
 
 import pytest
-from tiny import ENGLISH, FRENCH
 from datasets import Dataset, DatasetDict, Features, Translation
+from tiny import ENGLISH, FRENCH
 
 from vanilla_transformer.data.checks import CorpusReport, check_equal_sides, check_swapped_sides, overlap
 from vanilla_transformer.data.corpora import read_corpus, read_lines
@@ -168,7 +168,7 @@ def test_wrong_columns_and_fields(tmp_path):
 
 
 def test_swapped_file_names(tmp_path):
-    with pytest.raises(ValueError, match="look swapped.*exchange"):
+    with pytest.raises(ValueError, match=r"look swapped.*exchange"):
         read_corpus(text_files(tmp_path)[::-1], "en", "fr")
 
 

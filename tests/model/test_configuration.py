@@ -1,8 +1,8 @@
 from typing import get_args
 
 import pytest
-from tiny import tiny_config
 from huggingface_hub.errors import StrictDataclassError
+from tiny import tiny_config
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model import configuration_vanilla_transformer as configuration
@@ -37,7 +37,9 @@ def test_unknown_preset_lists_the_known_ones():
         VanillaTransformerConfig.preset("huge")
 
 
-@pytest.mark.parametrize("make", [VanillaTransformerConfig, lambda **kw: VanillaTransformerConfig.preset("tiny", **kw)])
+@pytest.mark.parametrize(
+    "make", [VanillaTransformerConfig, lambda **kw: VanillaTransformerConfig.preset("tiny", **kw)]
+)
 @pytest.mark.parametrize("typo, meant", [("d_modle", "d_model"), ("encoder_layer", "encoder_layers"),
                                          ("drop_out", "dropout"), ("vocabsize", "vocab_size")])  # fmt: skip
 def test_misspelt_key_is_an_error_that_suggests_the_nearest_name(make, typo, meant):

@@ -3,7 +3,7 @@ import logging
 import pytest
 import torch
 from tiny import random_ids, tiny_model
-from transformers import GenerationConfig, StaticCache, EncoderDecoderCache
+from transformers import EncoderDecoderCache, GenerationConfig, StaticCache
 from transformers.utils import logging as hf_logging
 
 SEARCHES = {
@@ -102,9 +102,7 @@ def test_decoder_prompts_of_unequal_length(use_cache):
     ids = random_ids(2, 5)
     prompts = torch.tensor([[1, 9, 8, 7], [0, 0, 1, 9]])
     options = dict(num_beams=1, max_new_tokens=6, use_cache=use_cache)
-    together = model.generate(
-        ids, decoder_input_ids=prompts, decoder_attention_mask=(prompts != 0).long(), **options
-    )
+    together = model.generate(ids, decoder_input_ids=prompts, decoder_attention_mask=(prompts != 0).long(), **options)
     for i, prompt in enumerate(([1, 9, 8, 7], [1, 9])):
         alone = model.generate(ids[i : i + 1], decoder_input_ids=torch.tensor([prompt]), **options)[0]
         assert together[i, 4:].tolist() == alone[len(prompt) :].tolist()
@@ -153,7 +151,11 @@ def test_learned_positions_cap_the_limit():
 
 @pytest.mark.parametrize(
     "options, length",
-    [({"max_new_tokens": 5}, 6), ({"max_length": 9}, 9), ({"generation_config": GenerationConfig(max_new_tokens=70)}, 71)],
+    [
+        ({"max_new_tokens": 5}, 6),
+        ({"max_length": 9}, 9),
+        ({"generation_config": GenerationConfig(max_new_tokens=70)}, 71),
+    ],
 )
 def test_a_length_set_by_the_caller_wins_without_a_warning(options, length, warnings_of):
     assert never_ending().generate(random_ids(1, 3), **options).shape[1] == length
@@ -213,4 +215,3 @@ def test_encoder_outputs_and_embeddings_as_source():
     assert torch.equal(model.generate(encoder_outputs=encoded, max_new_tokens=6), expected)
     embeds = model.get_input_embeddings()(ids)
     assert torch.equal(model.generate(inputs_embeds=embeds, max_new_tokens=6), expected)
-

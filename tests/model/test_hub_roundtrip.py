@@ -44,7 +44,11 @@ def test_loads_without_the_package_and_saves_again(choice, tmp_path):
         work.mkdir()
         code = LOAD.format(folder=str(folder), ids=ids.tolist(), labels=labels.tolist())
         out = json.loads(run_python(code, work, without_package=True).splitlines()[-1])
-        assert out["names"] == ["VanillaTransformerConfig", "VanillaTransformerModel", "VanillaTransformerForSeq2SeqLM"]
+        assert out["names"] == [
+            "VanillaTransformerConfig",
+            "VanillaTransformerModel",
+            "VanillaTransformerForSeq2SeqLM",
+        ]
         assert torch.equal(torch.tensor(out["logits"]), expected)
         assert out["generated"] == generated.tolist()
         assert out["limit"] <= 1 + 5 + 50

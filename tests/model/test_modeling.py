@@ -4,8 +4,8 @@ import re
 
 import pytest
 import torch
-from tiny import random_ids, tiny_config, tiny_model
 from safetensors.torch import load_file
+from tiny import random_ids, tiny_config, tiny_model
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq
 from transformers.models.auto import modeling_auto
 
@@ -129,9 +129,7 @@ def test_vocabularies_resize(tie, share, target_vocab, matrices, tmp_path):
         assert model(**inputs).logits.shape[-1] == 45
         torch.testing.assert_close(model(**inputs).logits[..., :target_vocab], before)
     model.save_pretrained(tmp_path)
-    assert torch.equal(
-        AutoModelForSeq2SeqLM.from_pretrained(tmp_path)(**inputs).logits, model(**inputs).logits
-    )
+    assert torch.equal(AutoModelForSeq2SeqLM.from_pretrained(tmp_path)(**inputs).logits, model(**inputs).logits)
 
 
 def test_decoder_resize_is_refused_with_one_vocabulary():

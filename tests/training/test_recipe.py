@@ -55,7 +55,7 @@ def test_a_model_that_contradicts_itself():
 
 
 def test_unknown_recipe_suggests_the_nearest():
-    with pytest.raises(FileNotFoundError, match="no recipe 'multi30k-en-d'.*did you mean 'multi30k-en-de'"):
+    with pytest.raises(FileNotFoundError, match=r"no recipe 'multi30k-en-d'.*did you mean 'multi30k-en-de'"):
         load_recipe("multi30k-en-d")
 
 

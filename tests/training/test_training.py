@@ -111,9 +111,14 @@ def test_epochs_are_reshuffled(small_recipe, tmp_path, monkeypatch):
         return original(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(TranslationTrainer, "compute_loss", spy)
-    train(small_recipe("training.max_steps=null", "training.num_train_epochs=2", "training.eval_steps=50"), tmp_path / "r")
+    train(
+        small_recipe("training.max_steps=null", "training.num_train_epochs=2", "training.eval_steps=50"),
+        tmp_path / "r",
+    )
     half = len(seen) // 2
-    rows = [sorted(tuple(x for x in row if x) for batch in epoch for row in batch) for epoch in (seen[:half], seen[half:])]
+    rows = [
+        sorted(tuple(x for x in row if x) for batch in epoch for row in batch) for epoch in (seen[:half], seen[half:])
+    ]
     assert rows[0] == rows[1] and len(rows[0]) == 120  # every pair once an epoch
     assert seen[:half] != seen[half:] and set(seen[:half]) != set(seen[half:])
 
@@ -156,7 +161,9 @@ def test_existing_output_is_kept(finished, small_recipe):
 def test_resume_needs_a_checkpoint_and_the_same_recipe(finished, small_recipe, tmp_path):
     with pytest.raises(ValueError, match="no whole checkpoint to resume from"):
         train(small_recipe(), tmp_path / "nothing", resume=True)
-    with pytest.raises(ValueError, match=r"training.max_tokens was 256, now 128; .*same one|max_tokens was 256, now 128"):
+    with pytest.raises(
+        ValueError, match=r"training.max_tokens was 256, now 128; .*same one|max_tokens was 256, now 128"
+    ):
         train(small_recipe("training.max_tokens=128"), finished.run, resume=True)
     with pytest.raises(ValueError, match="--from starts a new training and --resume goes on"):
         train(small_recipe(), finished.run, resume=True, from_model="x")
@@ -190,7 +197,9 @@ def test_disk_full_keeps_the_last_good_checkpoint(small_recipe, tmp_path, monkey
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(TranslationTrainer, "save_model", full_from_step_10)
-    with pytest.raises(OSError, match=r"(?s)could not write .*checkpoint-10.*No space left.*checkpoint-5 is whole.*--resume"):
+    with pytest.raises(
+        OSError, match=r"(?s)could not write .*checkpoint-10.*No space left.*checkpoint-5 is whole.*--resume"
+    ):
         train(small_recipe(), run)
     assert [path.name for path in checkpoints(run)] == ["checkpoint-5"]
     monkeypatch.undo()
@@ -220,8 +229,24 @@ def test_without_model_section_a_base_is_needed(small_recipe, tmp_path):
 
 
 def command(run: Path, *more: str) -> list[str]:
-    settings = [part for setting in [*SMALL, "training.max_steps=2000", "training.eval_steps=40"] for part in ("--set", setting)]
-    return [sys.executable, "-m", "vanilla_transformer", "train", "copy", "-o", str(run), *settings, "--threads", "1", *more]
+    settings = [
+        part
+        for setting in [*SMALL, "training.max_steps=2000", "training.eval_steps=40"]
+        for part in ("--set", setting)
+    ]
+    return [
+        sys.executable,
+        "-m",
+        "vanilla_transformer",
+        "train",
+        "copy",
+        "-o",
+        str(run),
+        *settings,
+        "--threads",
+        "1",
+        *more,
+    ]
 
 
 def wait_for(condition, seconds=90):

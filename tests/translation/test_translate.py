@@ -33,7 +33,7 @@ def test_any_batching_gives_what_generate_gives_one_by_one(translator, num_beams
 
 def test_candidates_come_best_first_with_scores(translator):
     translator.model.generation_config.max_length = 10
-    candidates = translator(["A cat.", "", "The dog sleeps."], num_beams=4, n_best=3, scores=True)
+    candidates = translator.candidates(["A cat.", "", "The dog sleeps."], num_beams=4, n_best=3, scores=True)
     assert [len(c) for c in candidates] == [3, 3, 3]
     for best in (candidates[0], candidates[2]):
         scores = [t.score for t in best]
@@ -79,7 +79,7 @@ def learned(tokenizer):
 
 
 def test_over_long_for_learned_positions_is_an_error_with_line_length_and_limit(learned):
-    with pytest.raises(ValueError, match=r"line 3 has \d+ tokens, but the model's positions end at 20 \(2 such lines\)"):
+    with pytest.raises(ValueError, match=r"line 3 has \d+ tokens, but positions end at 20 \(2 such lines\)"):
         learned(["A cat.", "", "cat " * 50, "dog " * 50])
 
 
@@ -93,7 +93,8 @@ def test_truncation_on_request_is_counted(learned, monkeypatch):
 
 @pytest.mark.parametrize(
     "options, message",
-    [({"num_beams": 0}, "num_beams=0, expected at least 1"), ({"num_beams": 2, "n_best": 3}, "n_best=3 with num_beams=2"),
+    [({"num_beams": 0}, "num_beams=0, expected at least 1"),
+     ({"num_beams": 2, "n_best": 3}, "n_best=3 with num_beams=2"),
      ({"num_beams": 1, "scores": True}, "scores are those of beam search")],
 )  # fmt: skip
 def test_options_that_do_not_fit(translator, options, message):

@@ -11,7 +11,9 @@ def token_budget_batches(lengths: np.ndarray, max_tokens: int, order: np.ndarray
 
     Worked example: lengths 3, 3, 4, 9 in this order with max_tokens=12 give [0, 1, 2] (3 pairs of 4 = 12) and [3].
     """
-    batches, batch, longest = [], [], 0
+    batches: list[list[int]] = []
+    batch: list[int] = []
+    longest = 0
     for index in order.tolist():
         grown = max(longest, int(lengths[index]))
         if batch and grown * (len(batch) + 1) > max_tokens:

@@ -1,7 +1,7 @@
 """Parallel text in: files, folders and Hub ids that users have, read into `datasets.Dataset(source, target)`."""
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
@@ -25,10 +25,10 @@ def read_corpus(
     """Read pairs of sentences into the columns `source` and `target`; pairs with an empty side are dropped.
 
     Args:
-        where: two parallel text files `[source, target]`, or one of: a .tsv file (source TAB target), a .jsonl, .csv or
-            .parquet file, a folder saved by `datasets`, an id on the Hub such as `wmt/wmt14`. Text, TSV, JSONL and CSV
-            may be gzipped (.gz). Tables and datasets hold a column `translation` with one entry a language, a column a
-            language, or the columns `source` and `target`.
+        where: two parallel text files `[source, target]`, or one of: a .tsv file (source TAB target), a .jsonl, .csv
+            or .parquet file, a folder saved by `datasets`, an id on the Hub such as `wmt/wmt14`. Text, TSV, JSONL and
+            CSV may be gzipped (.gz). Tables and datasets hold a column `translation` with one entry a language, a
+            column a language, or the columns `source` and `target`.
         split, config_name: of a saved folder or of a dataset on the Hub.
         max_pairs: read no further than this.
         report: is told what was dropped.
@@ -62,7 +62,9 @@ def read_corpus(
         columns["source"].append(source)
         columns["target"].append(target)
     if not columns["source"]:
-        raise ValueError(f"no pair of sentences in {name}: the corpus is empty, or all of its lines have an empty side")
+        raise ValueError(
+            f"no pair of sentences in {name}: the corpus is empty, or all of its lines have an empty side"
+        )
     return Dataset.from_dict(columns)
 
 
@@ -146,7 +148,7 @@ def rows_of(table: Dataset, where: str, source_lang: str, target_lang: str) -> I
         missing = [lang for lang in (source_lang, target_lang) if lang not in languages]
         if missing:
             raise ValueError(f"{where} has no translation in {missing}: its languages are {', '.join(languages)}")
-        pairs = ((row[source_lang], row[target_lang]) for row in table["translation"])
+        pairs: Iterable = ((row[source_lang], row[target_lang]) for row in table["translation"])
     else:
         for columns in ((source_lang, target_lang), SIDES):
             if set(columns) <= set(names):

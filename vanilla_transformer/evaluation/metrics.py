@@ -54,11 +54,13 @@ class TranslationMetric(evaluate.Metric):
         return evaluate.MetricInfo(
             description="BLEU, chrF2 and TER by sacreBLEU, with signatures",
             citation="Post 2018, A Call for Clarity in Reporting BLEU Scores",
-            features=datasets.Features({"predictions": datasets.Value("string"), "references": datasets.Value("string")}),
+            features=datasets.Features(
+                {"predictions": datasets.Value("string"), "references": datasets.Value("string")}
+            ),
         )
 
     def _compute(self, predictions, references):
-        result = {}
+        result: dict[str, float | str] = {}
         for score in translation_scores(predictions, references):
             result |= {score.name.lower(): score.score, f"{score.name.lower()}_signature": score.signature}
         return result

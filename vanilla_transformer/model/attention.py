@@ -52,8 +52,9 @@ class MultiHeadAttention(nn.Module):
         self.head_dim = config.d_model // num_heads
         self.scaling = self.head_dim**-0.5
         self.attention_dropout = config.attention_dropout
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            self.add_module(name, nn.Linear(config.d_model, config.d_model, bias=config.attention_bias))
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (
+            nn.Linear(config.d_model, config.d_model, bias=config.attention_bias) for _ in range(4)
+        )
 
     def split_heads(self, x: torch.Tensor) -> torch.Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, L, D) -> (B, H, L, K)

@@ -147,11 +147,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
                     f"d_model={self.d_model} is not divisible by {side}_attention_heads={heads}: "
                     "choose a number of heads that divides d_model"
                 )
-        sizes = (
-            "vocab_size decoder_vocab_size max_position_embeddings d_model "
-            "encoder_layers decoder_layers encoder_ffn_dim decoder_ffn_dim"
-        ).split()
-        for name in sizes:
+        sides = [f"{side}_{size}" for side in ("encoder", "decoder") for size in ("layers", "ffn_dim")]
+        for name in ("vocab_size", "decoder_vocab_size", "max_position_embeddings", "d_model", *sides):
             if getattr(self, name) < 1:
                 problems.append(f"{name}={getattr(self, name)}: expected at least 1")
         for name in ("dropout", "attention_dropout", "activation_dropout"):

@@ -2,10 +2,11 @@
 """How long a translation may get (section 6.1), and a `generate` that keeps to it and says when it had to cut."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import nn
-from transformers import GenerationConfig
+from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
@@ -70,7 +71,7 @@ def count_capped(sequences: torch.Tensor, limit: int, eos_token_id, pad_token_id
     return sum(last not in natural for last in sequences[:, -1].tolist())
 
 
-class LengthLimitMixin:
+class LengthLimitMixin(GenerationMixin):
     """`generate` for an encoder-decoder whose outputs may be as long as its inputs plus `EXTRA_TOKENS`."""
 
     @torch.no_grad()
@@ -85,9 +86,10 @@ class LengthLimitMixin:
             (B * num_return_sequences, T) ids, decoder start token included, or a dictionary, as in transformers.
         """
         settings = generation_config if generation_config is not None else self.generation_config
-        source = inputs if inputs is not None else kwargs.get("input_ids")
+        source: Any = inputs if inputs is not None else kwargs.get("input_ids")
         pad = kwargs.get("pad_token_id", settings.pad_token_id)
-        if kwargs.get("attention_mask") is None and pad is not None and is_ids(source):
+        is_ids = source is not None and source.ndim == 2 and not source.is_floating_point()
+        if is_ids and pad is not None and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = source.ne(pad).long()
 
         prompt_length = self.prompt_length(kwargs.get("decoder_input_ids"), settings)
@@ -142,7 +144,3 @@ class LengthLimitMixin:
         if source is None and kwargs.get("encoder_outputs") is not None:
             source = kwargs["encoder_outputs"][0]
         return None if source is None else source.shape[1]
-
-
-def is_ids(source: torch.Tensor | None) -> bool:
-    return source is not None and source.ndim == 2 and not source.is_floating_point()

@@ -1,6 +1,8 @@
 # Copyright 2026 The vanilla_transformer authors. MIT License.
 """What a layer is made of (sections 3.1 and 3.3): norms, feed-forward networks, residual connections, the layers."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -21,7 +23,7 @@ NORMS = {"layernorm": LayerNorm}
 class ReLUFeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2  (equation 2)."""
 
-    activation = staticmethod(nn.functional.relu)
+    activation: Callable[[torch.Tensor], torch.Tensor] = staticmethod(nn.functional.relu)
 
     def __init__(self, config, ffn_dim: int):
         super().__init__()

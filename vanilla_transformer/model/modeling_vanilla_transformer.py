@@ -102,9 +102,9 @@ class Stack(VanillaTransformerPreTrainedModel):
         "layers.*.feed_forward.fc2": "rowwise",
     }
 
-    def __init__(self, config, vocab_size: int, num_layers: int, num_heads: int, ffn_dim: int):
+    def __init__(self, config, vocab_size: int | None, num_layers: int, num_heads: int, ffn_dim: int):
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(vocab_size, config.d_model)
+        self.embed_tokens = nn.Embedding(vocab_size, config.d_model)  # type: ignore[arg-type]  # the config fills it
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.positions = POSITIONS[config.positions](config)
         self.dropout = nn.Dropout(config.dropout)
@@ -221,9 +221,9 @@ class Decoder(Stack):
         past = past_key_values.get_seq_length() if past_key_values is not None else 0
         if position_ids is None:
             position_ids = token_positions(attention_mask, past, inputs.shape[1], inputs.device)
-            length = past_key_values.self_attention_cache.get_max_length() if isinstance(past, torch.Tensor) else (
-                past + inputs.shape[1]
-            )
+            length = past + inputs.shape[1]
+            if isinstance(length, torch.Tensor):  # of a static cache, whose size is an upper bound
+                length = past_key_values.get_max_length()  # type: ignore[union-attr]
         else:
             length = int(position_ids.max()) + 1
         x = self.embed(input_ids, inputs_embeds, position_ids, length)  # x: (B, T, D)
@@ -336,7 +336,7 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrai
     def __init__(self, config: VanillaTransformerConfig):
         super().__init__(config)
         self.model = VanillaTransformerModel(config)
-        self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=config.output_bias)
+        self.lm_head = nn.Linear(config.d_model, self.model.decoder.embed_tokens.num_embeddings, config.output_bias)
         if config.tie_word_embeddings:
             side = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
             self._tied_weights_keys = {"lm_head.weight": f"model.{side}.embed_tokens.weight"}
@@ -389,7 +389,7 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrai
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs,
     ) -> Seq2SeqLMOutput:
-        """input_ids: (B, S), decoder_input_ids or labels: (B, T) -> logits (B, T, V), and the loss where there are labels.
+        """input_ids: (B, S), decoder_input_ids or labels: (B, T) -> logits (B, T, V), and the loss.
 
         Args:
             labels: target ids that end with `</s>`, -100 for padding; the decoder's inputs are made from them.
@@ -420,7 +420,9 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrai
             if labels is None:
                 raise ValueError("skip_logits=True without labels leaves nothing to return: give labels, or drop it")
             kept = labels != IGNORED_LABEL  # padding needs no logits at all
-            loss = cross_entropy(self.lm_head(hidden[kept])[None], labels[kept][None], label_smoothing, num_items_in_batch)
+            loss = cross_entropy(
+                self.lm_head(hidden[kept])[None], labels[kept][None], label_smoothing, num_items_in_batch
+            )
             logits = None
         else:
             keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep

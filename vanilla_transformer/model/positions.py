@@ -43,7 +43,7 @@ class SinusoidalPositions(nn.Module):
     def forward(self, x: torch.Tensor, positions: torch.Tensor, length: int) -> torch.Tensor:
         if length > self.table.shape[0]:  # grow by doubling, so that decoding token by token rarely grows
             grown = self.compute(max(length, 2 * self.table.shape[0]))
-            self.table = grown.to(self.table)
+            self.table = grown.to(self.table)  # type: ignore[assignment]
         return x + self.table[positions].to(x.dtype)
 
 

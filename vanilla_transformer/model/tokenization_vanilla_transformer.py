@@ -9,8 +9,8 @@ IGNORED_LABEL = -100
 class VanillaTransformerTokenizer(TokenizersBackend):
     """Byte-level BPE that loses nothing, for both languages at once (section 5.1).
 
-    It has no `__init__`, so that transformers loads `tokenizer.json` as it is, and it never changes an encoding: without
-    this class `AutoTokenizer` gives the same ids.
+    It has no `__init__`, so that transformers loads `tokenizer.json` as it is, and it never changes an encoding:
+    without this class `AutoTokenizer` gives the same ids.
     """
 
     model_input_names = ["input_ids", "attention_mask"]

@@ -24,7 +24,7 @@ def demo(run: Path, *, overwrite: bool = False) -> int:
     start = time.perf_counter()
     result = train(load_recipe("phrasebook"), run, overwrite=overwrite)
     if result.model is None:
-        print(f"interrupted; start again with --overwrite, or go on: vanilla-transformer train phrasebook -o {run} --resume")
+        print(f"interrupted; train on with: vanilla-transformer train phrasebook -o {run} --resume")
         return 130
     test = result.splits["test"]
     translator = load_translator(result.model)
@@ -34,7 +34,10 @@ def demo(run: Path, *, overwrite: bool = False) -> int:
     greedy = [t.text for t in translator(sources, num_beams=1)]
 
     scores = {
-        name: {"BLEU": translation_scores(texts, references, ["BLEU"])[0].score, "exact": exact_match(texts, references)}
+        name: {
+            "BLEU": translation_scores(texts, references, ["BLEU"])[0].score,
+            "exact": exact_match(texts, references),
+        }
         for name, texts in (("beam", beam), ("greedy", greedy))
     }
     families = exact_by_family(test, beam)
@@ -55,7 +58,7 @@ def demo(run: Path, *, overwrite: bool = False) -> int:
 
 
 def exact_by_family(test: Dataset, translations: list[str]) -> dict[str, tuple[int, float]]:
-    """Family of templates -> number of its test sentences, and how many percent of them are translated to the letter."""
+    """Family of templates -> number of its test sentences, and percent of them translated to the letter."""
     pairs = defaultdict(list)
     for family, translation, reference in zip(test["family"], translations, test["target"], strict=True):
         pairs[family].append((translation, reference))

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import resources
@@ -93,10 +94,15 @@ class Recipe:
         if (training.max_steps is None) == (training.num_train_epochs is None):
             problems.append("training needs either max_steps or num_train_epochs, and not both")
         if corpus.name == "files":
-            problems += [f"corpus.{split} is missing" for split in ("train", "validation") if not getattr(corpus, split)]
+            problems += [
+                f"corpus.{split} is missing" for split in ("train", "validation") if not getattr(corpus, split)
+            ]
         positive = [
-            (training, "max_steps num_train_epochs max_tokens gradient_accumulation_steps learning_rate warmup_steps "
-             "eval_steps eval_pairs patience average_checkpoints max_grad_norm adam_epsilon"),
+            (
+                training,
+                "max_steps num_train_epochs max_tokens gradient_accumulation_steps learning_rate warmup_steps "
+                "eval_steps eval_pairs patience average_checkpoints max_grad_norm adam_epsilon",
+            ),
             (self.decoding, "num_beams max_length"),
             (corpus, "max_length max_pairs"),
         ]
@@ -134,7 +140,7 @@ def recipe_names() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in SHIPPED.iterdir() if entry.name.endswith(".yaml"))
 
 
-def load_recipe(name: str, settings: list[str] = ()) -> Recipe:
+def load_recipe(name: str, settings: Sequence[str] = ()) -> Recipe:
     """A shipped recipe by its name, or one's own by its path, with `settings` such as `training.max_steps=100`.
 
     Raises:
@@ -199,7 +205,7 @@ def convert(value: Any, hint: Any, key: str) -> Any:
         if value in options:
             return value
         raise ValueError(f"{key}: got {value!r}, expected one of {', '.join(map(str, options))}")
-    elif dataclasses.is_dataclass(hint):
+    elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return build(hint, value if value is not None else {}, key + ".")
     elif origin is dict and isinstance(value, dict):
         return value
@@ -228,4 +234,3 @@ def expand(path: str) -> str:
             f"{path}: the environment variable is not set: export it, or name the folder with --set corpus.folder=DIR"
         )
     return expanded
-

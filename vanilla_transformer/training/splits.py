@@ -105,5 +105,3 @@ def tokenize(pairs: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int
     if not keep:
         raise ValueError(f"no pair of {name} is within corpus.max_length={max_length} tokens: raise it")
     return encoded.select(keep) if len(keep) < len(encoded) else encoded
-
-

@@ -1,11 +1,11 @@
 """One training from recipe to finished model, in a run folder that can be resumed.
 
-    RUN/recipe.yaml       the recipe with all defaults filled in
-    RUN/provenance.json   versions, command of the data: pairs and hashes per split
-    RUN/tokenizer/        the joint vocabulary
-    RUN/checkpoint-N/     weights, optimizer, schedule, random state: what a resumed training needs
-    RUN/model/            the finished model: mean of the last or best checkpoints, with its tokenizer
-    RUN/result.json       validation scores of the newest checkpoint and of the mean
+RUN/recipe.yaml       the recipe with all defaults filled in
+RUN/provenance.json   versions, command of the data: pairs and hashes per split
+RUN/tokenizer/        the joint vocabulary
+RUN/checkpoint-N/     weights, optimizer, schedule, random state: what a resumed training needs
+RUN/model/            the finished model: mean of the last or best checkpoints, with its tokenizer
+RUN/result.json       validation scores of the newest checkpoint and of the mean
 """
 
 import json
@@ -31,6 +31,7 @@ from transformers.utils import logging
 
 from ..data.vocabulary import learn_tokenizer
 from ..evaluation.metrics import translation_scores
+from ..model.configuration_vanilla_transformer import VanillaTransformerConfig
 from ..model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM
 from ..translation import Translator
 from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, select
@@ -87,9 +88,7 @@ def train(
     if not resume:
         tokenizer.save_pretrained(run / "tokenizer")
         write_provenance(recipe, run, splits)
-    logger.info(
-        f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, {len(tokenizer)} tokens in the vocabulary"
-    )
+    logger.info(f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, {len(tokenizer)} tokens")
 
     stop = StopOnInterrupt()
     trainer = TranslationTrainer(
@@ -125,9 +124,7 @@ def prepare_folder(recipe: Recipe, run: Path, resume: bool, overwrite: bool, fro
     if run.exists() and any(run.iterdir()):
         if not overwrite:
             hint = f"go on from {checkpoints(run)[-1].name} with --resume, or " if checkpoints(run) else ""
-            raise FileExistsError(
-                f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o"
-            )
+            raise FileExistsError(f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o")
         shutil.rmtree(run)
     run.mkdir(parents=True, exist_ok=True)
 
@@ -186,12 +183,11 @@ def load_base(recipe: Recipe, name: str, run: Path):
     tokenizer = AutoTokenizer.from_pretrained(name)
     contradictions = []
     if recipe.model is not None:
-        wanted = recipe.model_config(model.config.vocab_size).to_dict()
-        differing = [f for f in type(model.config).field_names() if f in wanted and f in ARCHITECTURE]
+        wanted, found = (architecture(c) for c in (recipe.model_config(model.config.vocab_size), model.config))
         contradictions += [
-            f"model.{f} is {wanted[f]} in the recipe and {getattr(model.config, f)} in {name}"
-            for f in differing
-            if wanted[f] != getattr(model.config, f)
+            f"model.{key} is {value} in the recipe and {found[key]} in {name}"
+            for key, value in wanted.items()
+            if value != found[key]
         ]
     if recipe.tokenizer is not None and (
         recipe.tokenizer.path is not None or recipe.tokenizer.vocab_size != model.config.vocab_size
@@ -208,12 +204,14 @@ def load_base(recipe: Recipe, name: str, run: Path):
     return tokenizer, model
 
 
-# Fields that a recipe decides about; the rest (token ids, names, versions) belongs to the checkpoint.
-ARCHITECTURE = frozenset(
-    "d_model encoder_layers decoder_layers encoder_attention_heads decoder_attention_heads encoder_ffn_dim "
-    "decoder_ffn_dim residual norm norm_eps positions feed_forward attention_bias output_bias scale_embedding dropout "
-    "attention_dropout activation_dropout tie_word_embeddings share_encoder_decoder_embeddings".split()
-)
+# Fields that the checkpoint decides about; the rest of its configuration is for a recipe to agree with.
+NOT_ARCHITECTURE = {"vocab_size", "decoder_vocab_size", "max_position_embeddings", "use_cache", "is_encoder_decoder"}
+
+
+def architecture(config: VanillaTransformerConfig) -> dict:
+    """The fields of our own class that describe the network, token ids and vocabulary left out."""
+    own = vars(VanillaTransformerConfig)["__annotations__"]
+    return {name: getattr(config, name) for name in own if not (name in NOT_ARCHITECTURE or name.endswith("token_id"))}
 
 
 def generation_settings(decoding: DecodingRecipe) -> dict:

@@ -1,5 +1,5 @@
-"""`Seq2SeqTrainer` with what training a translator adds: token-budget batches, smoothing in the model, BLEU by decoding,
-checkpoints that are whole or not there, and an orderly end on Ctrl-C."""
+"""`Seq2SeqTrainer` with what training a translator adds: token-budget batches, smoothing in the model, BLEU by
+decoding, checkpoints that are whole or not there, and an orderly end on Ctrl-C."""
 
 import os
 import signal
@@ -113,7 +113,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
 
 class StopOnInterrupt(TrainerCallback):
-    """The first Ctrl-C (or SIGTERM) saves a checkpoint after the current step and ends; the second one ends at once."""
+    """The first Ctrl-C (or SIGTERM) saves a checkpoint after the current step and ends; the second ends at once."""
 
     def __init__(self):
         self.stopped = False

@@ -1,5 +1,6 @@
 """Translating many texts: sorted by length into batches of like size, answered in the order of the question."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,9 @@ def check_folder(folder: Path) -> None:
     """transformers takes what is no folder for a Hub id, and a tokenizer that is not there for an empty one."""
     if not folder.exists():
         if folder.is_absolute() or len(folder.parts) > 2:
-            raise FileNotFoundError(f"{folder} does not exist: expected the folder of a saved model, such as RUN/model")
+            raise FileNotFoundError(
+                f"{folder} does not exist: expected the folder of a saved model, such as RUN/model"
+            )
         return
     if not (folder / "config.json").exists():
         inner = f"; {folder / 'model'} has one" if (folder / "model" / "config.json").exists() else ""
@@ -92,13 +95,9 @@ class Translator:
         self.model = model
         self.tokenizer = tokenizer
 
-    def __call__(self, texts: Sequence[str], n_best: int = 1, **options) -> list[Translation] | list[list[Translation]]:
-        """Translations in the order of `texts`; with `n_best` > 1 a list of candidates for each, best first.
-
-        Options are those of `candidates`.
-        """
-        candidates = self.candidates(texts, n_best=n_best, **options)
-        return candidates if n_best > 1 else [best[0] for best in candidates]
+    def __call__(self, texts: Sequence[str], **options) -> list[Translation]:
+        """The best translation of each text, in the order of `texts`; the options are those of `candidates`."""
+        return [best[0] for best in self.candidates(texts, **options)]
 
     def candidates(
         self,
@@ -166,12 +165,12 @@ class Translator:
         for text in texts:
             reject_surrogates(text)
         sources = self.tokenizer(texts, verbose=False)["input_ids"] if texts else []
-        limit = position_limit(self.model.get_encoder(), self.model.config)
-        too_long = [i for i, ids in enumerate(sources) if limit is not None and len(ids) > limit]
+        limit = position_limit(self.model.get_encoder(), self.model.config) or sys.maxsize
+        too_long = [i for i, ids in enumerate(sources) if len(ids) > limit]
         if too_long and not truncation:
             first = too_long[0]
             raise ValueError(
-                f"line {numbers[first] + 1} has {len(sources[first])} tokens, but the model's positions end at {limit} "
+                f"line {numbers[first] + 1} has {len(sources[first])} tokens, but positions end at {limit} "
                 f"({len(too_long)} such lines): split the sentences, or cut them with truncation=True (--truncate)"
             )
         if too_long:

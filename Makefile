@@ -1,0 +1,37 @@
+# Each target does the whole set-up by itself, in a virtual environment of the project's own.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+# The environment of tests: nothing is asked of a network, and processes side by side do not fight for cores.
+OFFLINE = HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+
+.PHONY: demo test test-full test-floor lint clean
+.DEFAULT_GOAL := test
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+demo: $(VENV)/.installed  ## train, score and use a translator in minutes
+	$(BIN)/vanilla-transformer demo --output runs/demo --overwrite
+
+test: $(VENV)/.installed lint  ## lint, types, and the test suite
+	$(OFFLINE) $(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-full: $(VENV)/.installed  ## the slow tests as well
+	$(OFFLINE) $(BIN)/python -m pytest
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The oldest versions that pyproject.toml allows.
+test-floor:
+	$(PYTHON) -m venv .venv-floor
+	.venv-floor/bin/python -m pip install --quiet --constraint constraints-floor.txt --editable ".[dev]"
+	$(OFFLINE) .venv-floor/bin/python -m pytest -m "not slow"
+
+clean:
+	rm -rf .venv .venv-floor runs build *.egg-info
