@@ -60,7 +60,8 @@ class TrainingRecipe:
     adam_epsilon: float = 1e-9
     max_grad_norm: float = 1.0
     label_smoothing: float = 0.1
-    bf16: bool = False
+    bf16: bool = False  # matrix products in bfloat16, weights in float32
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
     seed: int = 0
     eval_steps: int = 500  # evaluate and save every so many steps
     eval_pairs: int = 500  # validation pairs that are decoded, greedily, at each evaluation

@@ -162,7 +162,9 @@ def new_base(recipe: Recipe, train_pairs: Dataset, run: Path, resume: bool):
     else:
         texts = (text for side in ("source", "target") for text in train_pairs[side])
         tokenizer = learn_tokenizer(texts, recipe.tokenizer.vocab_size, model_max_length=recipe.corpus.max_length)
-    model = VanillaTransformerForSeq2SeqLM(recipe.model_config(vocab_size=len(tokenizer)))
+    model = VanillaTransformerForSeq2SeqLM._from_config(
+        recipe.model_config(vocab_size=len(tokenizer)), attn_implementation=recipe.training.attn_implementation
+    )
     return tokenizer, model
 
 
@@ -172,7 +174,9 @@ def load_base(recipe: Recipe, name: str, run: Path):
     Raises:
         ValueError: if the model is of another architecture, has two vocabularies, or contradicts the recipe.
     """
-    model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=torch.float32)
+    model = AutoModelForSeq2SeqLM.from_pretrained(
+        name, dtype=torch.float32, attn_implementation=recipe.training.attn_implementation
+    )
     if type(model).__name__ != VanillaTransformerForSeq2SeqLM.__name__:
         raise ValueError(
             f"{name} is a {type(model).__name__}, expected a {VanillaTransformerForSeq2SeqLM.__name__}: models of "

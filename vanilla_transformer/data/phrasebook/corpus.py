@@ -27,7 +27,7 @@ _SHARES: dict[str, tuple[int, Callable[[Sampler], Sentence]]] = {
     "motion": (50, actions.motion),
     "pronoun": (30, actions.personal),
     "modal": (45, actions.modal),
-    "order": (35, actions.order),
+    "order": (55, actions.order),
     "joined": (45, actions.joined),
     "meal": (35, actions.meal),
     "reported": (30, actions.reported),

@@ -1,0 +1,127 @@
+"""Other people's scripts: stock `Seq2SeqTrainer`, with the package imported and in a process that does not have it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from tiny import ENGLISH, FRENCH, ROOT, random_ids, run_python, tiny_model
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+PLAIN_SCRIPT = """
+import json, torch
+{imports}
+from datasets import Dataset
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+torch.set_num_threads(1)
+tok = AutoTokenizer.from_pretrained({folder!r}, {options})
+model = AutoModelForSeq2SeqLM.from_pretrained({folder!r}, {options})
+english, french = {english!r}, {french!r}
+data = Dataset.from_dict(dict(en=english, fr=french))
+data = data.map(lambda row: tok(row["en"], text_target=row["fr"]), remove_columns=["en", "fr"])
+lengths = []
+
+def compute_metrics(prediction):
+    ids = prediction.predictions
+    lengths.extend((ids > 0).sum(1).tolist())
+    return {{"longest": float((ids > 0).sum(1).max())}}
+
+args = Seq2SeqTrainingArguments(
+    "out", max_steps=4, learning_rate=1e-3, label_smoothing_factor=0.1, predict_with_generate=True, use_cpu=True,
+    per_device_train_batch_size=2, per_device_eval_batch_size=2, eval_strategy="steps", eval_steps=2, save_steps=2,
+    disable_tqdm=True,
+)
+trainer = Seq2SeqTrainer(
+    model, args, DataCollatorForSeq2Seq(tok, model=model), data, data, processing_class=tok,
+    compute_metrics=compute_metrics,
+)
+before = trainer.evaluate()["eval_loss"]
+trainer.train()
+after = trainer.evaluate()["eval_loss"]
+trainer.save_model("saved")
+batch = tok(english[:2], text_target=french[:2], padding=True, return_tensors="pt")
+labels = batch["labels"].masked_fill(batch["labels"] == tok.pad_token_id, -100)
+with torch.no_grad():
+    logits = model.eval()(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels).logits
+print(json.dumps(dict(before=before, after=after, lengths=lengths, logits=logits.tolist())))
+"""
+
+
+@pytest.fixture(scope="module")
+def never_ending(tokenizer, tmp_path_factory):
+    """A checkpoint whose outputs run into their limit, so that a limit of 20 tokens would show."""
+    folder = tmp_path_factory.mktemp("never-ending")
+    torch.manual_seed(0)
+    model = tiny_model(vocab_size=len(tokenizer), output_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[2] = -1e4
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("package", [True, False])
+def test_a_plain_script_fine_tunes(package, never_ending, tmp_path):
+    code = PLAIN_SCRIPT.format(
+        imports="import vanilla_transformer" if package else "",
+        options="" if package else "trust_remote_code=True",
+        folder=str(never_ending),
+        english=ENGLISH[:5],
+        french=FRENCH[:5],
+    )
+    out = json.loads(run_python(code, tmp_path, without_package=not package).splitlines()[-1])
+    assert out["after"] < out["before"]
+    # Five texts in batches of two, evaluated four times: each output has its source's length and 50 tokens more.
+    assert len(out["lengths"]) == 20 and min(out["lengths"]) >= 60
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "saved").eval()
+    batch = tokenizer(ENGLISH[:2], text_target=FRENCH[:2], padding=True, return_tensors="pt")
+    batch["labels"] = batch["labels"].masked_fill(batch["labels"] == 0, -100)
+    assert torch.equal(model(**batch).logits, torch.tensor(out["logits"]))
+    assert model.generate(random_ids(1, 20)).shape[1] == 71
+
+
+def run_translation(tmp_path, launcher, model, parallel_files, *more):
+    files = [str(file) for file in parallel_files]
+    arguments = (
+        f"--model_name_or_path {model} --output_dir {tmp_path / 'out'} --max_steps 4 --use_cpu --do_train --do_eval"
+    )
+    arguments += " --predict_with_generate --label_smoothing_factor 0.1 --per_device_eval_batch_size 64 --save_steps 2"
+    command = [*launcher, str(ROOT / "scripts" / "run_translation.py"), *arguments.split()]
+    command += ["--train_files", *files, "--validation_files", *files, *more]
+    return subprocess.run(command, cwd=tmp_path, env={**os.environ}, capture_output=True, text=True, timeout=300)
+
+
+LAUNCHERS = {
+    "python": [sys.executable],
+    "accelerate": [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1"],
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_run_translation(launcher, model_dir, parallel_files, tmp_path):
+    result = run_translation(tmp_path, LAUNCHERS[launcher], model_dir, parallel_files)
+    assert result.returncode == 0, result.stderr[-3000:]
+    metrics = json.loads((tmp_path / "out" / "eval_results.json").read_text())
+    assert metrics["eval_loss"] > 0 and 0 <= metrics["eval_bleu"] <= 100
+    reloaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    before = AutoModelForSeq2SeqLM.from_pretrained(model_dir)
+    assert (reloaded.lm_head.weight - before.lm_head.weight).abs().max() > 0
+    again = run_translation(tmp_path, LAUNCHERS[launcher], model_dir, parallel_files)
+    assert again.returncode == 1 and "exists" in again.stderr
+
+
+def test_run_translation_explains_itself():
+    script = str(ROOT / "scripts" / "run_translation.py")
+    result = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0 and "--train_files" in result.stdout and "Longest side" in result.stdout
+
+
+def test_run_translation_misspelt_argument(model_dir, parallel_files, tmp_path):
+    result = run_translation(tmp_path, LAUNCHERS["python"], model_dir, parallel_files, "--max_lenght", "5")
+    assert result.returncode != 0 and "max_lenght" in result.stderr

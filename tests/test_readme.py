@@ -1,0 +1,83 @@
+"""Every snippet of the README is run: shell and Python as they stand there, with steps of training cut down."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from tiny import ENGLISH, FRENCH, ROOT, run_python, tiny_model
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.M | re.S)
+
+
+def blocks(language: str) -> list[str]:
+    return [text for found, text in BLOCKS if found == language]
+
+
+def in_seconds(text: str) -> str:
+    """The snippet with sizes and steps that a test can wait for."""
+    text = text.replace("preset: small", "preset: tiny, d_model: 16, encoder_ffn_dim: 16, decoder_ffn_dim: 16")
+    text = text.replace("vocab_size: 8000", "vocab_size: 300")
+    text = re.sub(r"max_steps: \d+", "max_steps: 2, eval_steps: 2, eval_pairs: 2", text)
+    return text.replace("training.max_steps=30000", "training.max_steps=3")
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory, tokenizer):
+    """A folder as the README assumes it: the demo's model, test files, one's own text."""
+    folder = tmp_path_factory.mktemp("readme")
+    model = folder / "runs" / "demo" / "model"
+    torch.manual_seed(0)
+    network = tiny_model(vocab_size=len(tokenizer))
+    network.generation_config.max_length = 10
+    network.save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    for name, lines in (("news", ENGLISH), ("test", ENGLISH), ("train", ENGLISH * 5), ("valid", ENGLISH)):
+        (folder / f"{name}.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        french = FRENCH * (len(lines) // len(FRENCH))
+        if name != "news":
+            (folder / f"{name}.fr").write_text("".join(f"{line}\n" for line in french), encoding="utf-8")
+    rows = (f'{{"en": "{s}", "fr": "{t}"}}\n' for s, t in zip(ENGLISH, FRENCH, strict=True))
+    (folder / "pairs.jsonl").write_text("".join(rows), encoding="utf-8")
+    for text in blocks("yaml"):
+        name = re.match(r"# (\S+)\n", text)
+        assert name, "a YAML snippet begins with its file's name"
+        (folder / name[1]).write_text(in_seconds(text), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("number", range(len(blocks("bash"))))
+def test_shell_snippet(number, workplace):
+    command = f"{sys.executable} -m vanilla_transformer"
+    text = in_seconds(blocks("bash")[number]).replace("vanilla-transformer", command)
+    result = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=workplace, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+@pytest.mark.parametrize("number", range(len(blocks("python"))))
+def test_python_snippet(number, workplace):
+    text = in_seconds(blocks("python")[number]).replace('"runs/hf",', '"runs/hf", use_cpu=True,')
+    out = run_python(text, workplace, OMP_NUM_THREADS="1")
+    assert "print(" not in text or out.strip()
+
+
+def test_make_targets_of_the_readme_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for text in blocks("sh"):
+        for target in re.findall(r"^make (\S+)", text, re.M):
+            assert re.search(rf"^{target}:", makefile, re.M), target
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_every_block_is_of_a_kind_that_is_run():
+    assert {language for language, _ in BLOCKS} == {"sh", "bash", "python", "yaml"}
+
+
+def test_the_main_road_is_also_the_docstring_of_the_model():
+    from vanilla_transformer.model import modeling_vanilla_transformer
+
+    steps = re.findall(r"^\| ([^|]+) \|", README[README.index("## The main road") :].split("##")[1], re.M)
+    for step in steps:
+        assert f"| {step} |" in modeling_vanilla_transformer.__doc__
