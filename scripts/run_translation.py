@@ -8,6 +8,7 @@ our recipes. Runs alone and under `accelerate launch`.
 
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -49,6 +50,12 @@ class DataArguments:
 def main() -> None:
     parser = HfArgumentParser((ModelArguments, DataArguments, Seq2SeqTrainingArguments))
     model_args, data_args, args = parser.parse_args_into_dataclasses()
+    earlier = checkpoints(Path(args.output_dir))
+    if args.do_train and earlier and not args.resume_from_checkpoint:
+        sys.exit(
+            f"{args.output_dir} exists and holds checkpoints: go on with --resume_from_checkpoint {earlier[-1]}, or "
+            "choose another --output_dir"
+        )
     set_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path)
     model = AutoModelForSeq2SeqLM.from_pretrained(model_args.model_name_or_path)
@@ -80,20 +87,12 @@ def main() -> None:
         compute_metrics=compute_metrics if args.predict_with_generate else None,
     )
     if args.do_train:
-        resume = args.resume_from_checkpoint or (str(found[-1]) if (found := checkpoints_of(args)) else None)
-        trainer.train(resume_from_checkpoint=resume)
+        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_model()
     if args.do_eval:
         metrics = trainer.evaluate()
         trainer.log_metrics("eval", metrics)
         trainer.save_metrics("eval", metrics)
-
-
-def checkpoints_of(args: Seq2SeqTrainingArguments):
-    """Whole checkpoints in the output folder, from which a killed training goes on."""
-    from pathlib import Path
-
-    return checkpoints(Path(args.output_dir))
 
 
 if __name__ == "__main__":

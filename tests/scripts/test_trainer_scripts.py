@@ -113,7 +113,10 @@ def test_run_translation(launcher, model_dir, parallel_files, tmp_path):
     before = AutoModelForSeq2SeqLM.from_pretrained(model_dir)
     assert (reloaded.lm_head.weight - before.lm_head.weight).abs().max() > 0
     again = run_translation(tmp_path, LAUNCHERS[launcher], model_dir, parallel_files)
-    assert again.returncode == 1 and "exists" in again.stderr
+    assert again.returncode == 1 and "checkpoint-4, or choose another --output_dir" in again.stderr
+    more = ("--max_steps", "5", "--resume_from_checkpoint", str(tmp_path / "out" / "checkpoint-4"))
+    resumed = run_translation(tmp_path, LAUNCHERS[launcher], model_dir, parallel_files, *more)
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
 
 
 def test_run_translation_explains_itself():
