@@ -1,0 +1,244 @@
+# Copyright 2026 The vanilla_transformer authors. MIT License.
+"""The encoder's and the decoder's stack of layers (section 3.1), and what all models of the family share."""
+
+import copy
+import inspect
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention import CrossAttention, MultiHeadAttention, attention_function
+from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .layers import RESIDUALS, DecoderLayer, EncoderLayer
+from .positions import POSITIONS, LearnedPositions, SinusoidalPositions, token_positions
+
+# Where a process without this package finds the classes: in the files that `save_pretrained` copies.
+AUTO_MAP = {
+    "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
+    "AutoModel": "modeling_vanilla_transformer.VanillaTransformerModel",
+    "AutoModelForSeq2SeqLM": "modeling_vanilla_transformer.VanillaTransformerForSeq2SeqLM",
+}
+
+
+class VanillaTransformerPreTrainedModel(PreTrainedModel):
+    """What all models of the family share: their configuration, abilities and initialisation."""
+
+    config_class = VanillaTransformerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["EncoderLayer", "DecoderLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        """Xavier-uniform matrices; embeddings N(0, 1/d_model), so that times sqrt(d_model) they have variance 1."""
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, LearnedPositions):
+            init.normal_(module.weight, std=0.5**0.5)  # the root mean square of a sinusoid, whose place it takes
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=self.config.d_model**-0.5)
+        elif isinstance(module, SinusoidalPositions):
+            init.copy_(module.table, module.compute(module.table.shape[0]))
+        else:
+            super()._init_weights(module)
+
+    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
+        """Called by `resize_token_embeddings`: both sides of one vocabulary, or the source side of two."""
+        if self.config.share_encoder_decoder_embeddings:
+            embeddings = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+            self.config.decoder_vocab_size = embeddings.num_embeddings
+            return embeddings
+        embeddings = self._get_resized_embeddings(
+            self.get_input_embeddings(), new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        self.set_input_embeddings(embeddings)
+        return embeddings
+
+    def save_pretrained(self, save_directory, **kwargs):
+        """As in transformers; `config.json` also names the code of every Auto class, not only of the saved one."""
+        self.config.auto_map = {**AUTO_MAP, **(getattr(self.config, "auto_map", None) or {})}
+        super().save_pretrained(save_directory, **kwargs)
+
+
+class Stack(VanillaTransformerPreTrainedModel):
+    """Embeddings, positions and N equal layers: what the encoder and the decoder have in common."""
+
+    layer_class: type[nn.Module]
+    is_causal: bool
+    _tp_plan = {
+        "layers.*.*_attn.q_proj": "colwise",
+        "layers.*.*_attn.k_proj": "colwise",
+        "layers.*.*_attn.v_proj": "colwise",
+        "layers.*.*_attn.o_proj": "rowwise",
+        "layers.*.feed_forward.fc1": "colwise",
+        "layers.*.feed_forward.fc2": "rowwise",
+    }
+
+    def __init__(self, config, vocab_size: int | None, num_layers: int, num_heads: int, ffn_dim: int):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(vocab_size, config.d_model)  # type: ignore[arg-type]  # the config fills it
+        self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
+        self.positions = POSITIONS[config.positions](config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(
+            self.layer_class(config, num_heads, ffn_dim, layer_idx, self.is_causal) for layer_idx in range(num_layers)
+        )
+        self.norm = RESIDUALS[config.residual].final_norm(config)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def embed(self, input_ids, inputs_embeds, positions, length: int) -> torch.Tensor:
+        """Dropout(E[ids] sqrt(d_model) + PE(positions))  (sections 3.4, 3.5 and 5.4): (B, L) -> (B, L, D)"""
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        return self.dropout(self.positions(inputs_embeds * self.embed_scale, positions, length))
+
+    def config_of_call(self, output_attentions: bool | None):
+        """The configuration that masks and kernel of this call follow. Only the formula itself ("eager") has weights
+        to return: a call that asks for them gets an eager copy, and the shared configuration stays as it is."""
+        if not output_attentions or self.config._attn_implementation == "eager":
+            return self.config
+        eager = copy.copy(self.config)
+        eager._attn_implementation = "eager"
+        return eager
+
+
+def one_of(input_ids, inputs_embeds, names: str) -> torch.Tensor:
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError(f"got {'neither' if input_ids is None else 'both'} of {names}: give exactly one")
+    return input_ids if input_ids is not None else inputs_embeds
+
+
+class Encoder(Stack):
+    """N layers of self-attention and feed-forward network  (section 3.1): (B, S) -> (B, S, D)"""
+
+    layer_class = EncoderLayer
+    is_causal = False
+    _can_record_outputs = {
+        "hidden_states": EncoderLayer,
+        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+    }
+
+    def __init__(self, config: VanillaTransformerConfig):
+        super().__init__(
+            config, config.vocab_size, config.encoder_layers, config.encoder_attention_heads, config.encoder_ffn_dim
+        )
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(self, input_ids=None, attention_mask=None, inputs_embeds=None, **kwargs) -> BaseModelOutput:
+        """input_ids: (B, S), attention_mask: (B, S) with 1 for tokens -> last_hidden_state (B, S, D)"""
+        inputs = one_of(input_ids, inputs_embeds, "input_ids and inputs_embeds")
+        if input_ids is not None:
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        length = inputs.shape[1]
+        x = self.embed(
+            input_ids, inputs_embeds, token_positions(attention_mask, 0, length, inputs.device), length
+        )  # x: (B, S, D)
+
+        config = self.config_of_call(kwargs.get("output_attentions"))
+        mask = create_bidirectional_mask(config=config, inputs_embeds=x, attention_mask=attention_mask)
+        for layer in self.layers:
+            x = layer(x, mask, attention_interface=attention_function(config), **kwargs)
+        return BaseModelOutput(last_hidden_state=self.norm(x))
+
+
+# By which a negative index into the hidden states is counted; transformers 5.22 knows no such indexes.
+has_depth = "num_hidden_layers_key" in inspect.signature(OutputRecorder).parameters
+DEPTH = {"num_hidden_layers_key": "decoder_layers"} if has_depth else {}
+
+
+class Decoder(Stack):
+    """N layers of causal self-attention, cross-attention and feed-forward network  (section 3.1)."""
+
+    layer_class = DecoderLayer
+    is_causal = True
+    _can_record_outputs = {
+        "hidden_states": OutputRecorder(DecoderLayer, **DEPTH),
+        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(CrossAttention, index=1, layer_name="cross_attn"),
+    }
+
+    def __init__(self, config: VanillaTransformerConfig):
+        super().__init__(
+            config,
+            config.decoder_vocab_size,
+            config.decoder_layers,
+            config.decoder_attention_heads,
+            config.decoder_ffn_dim,
+        )
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        encoder_hidden_states=None,
+        encoder_attention_mask=None,
+        past_key_values: EncoderDecoderCache | None = None,
+        inputs_embeds=None,
+        position_ids=None,
+        use_cache: bool | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """input_ids: (B, T), encoder_hidden_states: (B, S, D) -> last_hidden_state (B, T, D) and the cache.
+
+        `attention_mask` covers cached and new tokens, (B, past + T). Keys and values of the T new tokens are added to
+        the cache, so that the next call passes only what comes after them.
+        """
+        inputs = one_of(input_ids, inputs_embeds, "decoder_input_ids and decoder_inputs_embeds")
+        if use_cache and past_key_values is None:
+            past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+        if past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):
+            raise TypeError(
+                f"got past_key_values of type {type(past_key_values).__name__}, expected an EncoderDecoderCache: "
+                "wrap it, EncoderDecoderCache(your_cache, DynamicCache(config=model.config))"
+            )
+        past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        if position_ids is None:
+            position_ids = token_positions(attention_mask, past, inputs.shape[1], inputs.device)
+            length = past + inputs.shape[1]
+            if isinstance(length, torch.Tensor):  # of a static cache, whose size is an upper bound
+                length = past_key_values.get_max_length()  # type: ignore[union-attr]
+        else:
+            length = int(position_ids.max()) + 1
+        x = self.embed(input_ids, inputs_embeds, position_ids, length)  # x: (B, T, D)
+
+        config = self.config_of_call(kwargs.get("output_attentions"))
+        mask = create_causal_mask(
+            config=config, inputs_embeds=x, attention_mask=attention_mask, past_key_values=past_key_values
+        )
+        memory_mask = create_bidirectional_mask(
+            config=config,
+            inputs_embeds=x,
+            attention_mask=encoder_attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+        )
+        for layer in self.layers:
+            x = layer(
+                x,
+                mask,
+                encoder_hidden_states,  # by position: gradient checkpointing differentiates only such arguments
+                memory_mask=memory_mask,
+                past_key_values=past_key_values,
+                attention_interface=attention_function(config),
+                **kwargs,
+            )
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=self.norm(x), past_key_values=past_key_values if use_cache else None
+        )
