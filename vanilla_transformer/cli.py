@@ -11,8 +11,6 @@ from pathlib import Path
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code: 0, 1 for a user's mistake (told in a line), 130 after Ctrl-C."""
     arguments = parser().parse_args(argv)
-    # transformers' progress bars of loading and saving weights are noise beside ours
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         return arguments.run(arguments) or 0
     except KeyboardInterrupt:
@@ -102,9 +100,12 @@ def decoding_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--truncate", action="store_true", help="cut sources that are too long for the model's positions")
 
 
-def use_threads(arguments) -> None:
+def prepare(arguments) -> None:
+    """Settings of the process, before its work."""
     import torch
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # of loading and saving weights: noise beside the bars of training and translating
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
 
@@ -122,7 +123,7 @@ def decoding_settings(arguments) -> dict:
 
 
 def run_train(arguments) -> int:
-    use_threads(arguments)
+    prepare(arguments)
     from .training.recipe import load_recipe
     from .training.train import train
 
@@ -148,7 +149,7 @@ def run_train(arguments) -> int:
 
 
 def run_translate(arguments) -> None:
-    use_threads(arguments)
+    prepare(arguments)
     from .translation.files import translate_files
 
     translate_files(
@@ -164,7 +165,7 @@ def run_translate(arguments) -> None:
 
 
 def run_evaluate(arguments) -> None:
-    use_threads(arguments)
+    prepare(arguments)
     from .evaluation.evaluate_files import evaluate_files
 
     evaluation = evaluate_files(
@@ -188,7 +189,7 @@ def run_tokenizer(arguments) -> None:
 
 
 def run_demo(arguments) -> int:
-    use_threads(arguments)
+    prepare(arguments)
     from .training.demo import demo
 
     return demo(arguments.output, overwrite=arguments.overwrite)

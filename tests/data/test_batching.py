@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from accelerate.data_loader import BatchSamplerShard
 
 from vanilla_transformer.data.batching import TokenBudgetSampler, token_budget_batches
 from vanilla_transformer.data.synthetic import symbol_task
@@ -69,3 +70,13 @@ def test_unknown_task():
 def test_more_sequences_than_there_are():
     with pytest.raises(ValueError, match="26 different sequences"):
         symbol_task("copy", 0, {"train": 27}, min_length=1, max_length=1)
+
+
+def test_processes_share_an_epoch(lengths):
+    shards = [
+        list(BatchSamplerShard(TokenBudgetSampler(lengths, 512, seed=0), 2, rank, even_batches=False))
+        for rank in (0, 1)
+    ]
+    whole = list(TokenBudgetSampler(lengths, 512, seed=0))
+    assert shards[0] == whole[0::2][: len(shards[0])] and shards[1] == whole[1::2]
+    assert sum(map(len, shards)) in (len(whole), len(whole) - 1)  # an odd batch is left to the next epoch

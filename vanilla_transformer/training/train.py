@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 import yaml
 from datasets import Dataset
+from tqdm.auto import tqdm
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -27,7 +28,6 @@ from transformers import (
     Seq2SeqTrainingArguments,
     set_seed,
 )
-from transformers.utils import logging
 
 from ..data.vocabulary import learn_tokenizer
 from ..evaluation.metrics import translation_scores
@@ -38,8 +38,6 @@ from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, 
 from .recipe import DecodingRecipe, Recipe
 from .splits import fingerprint, load_splits, tokenize
 from .trainer import StopOnInterrupt, TranslationTrainer
-
-logger = logging.get_logger(__name__)
 
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
@@ -88,7 +86,10 @@ def train(
     if not resume:
         tokenizer.save_pretrained(run / "tokenizer")
         write_provenance(recipe, run, splits)
-    logger.info(f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, {len(tokenizer)} tokens")
+    tqdm.write(
+        f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, a vocabulary of {len(tokenizer)}; "
+        f"checkpoints in {run}"
+    )
 
     stop = StopOnInterrupt()
     trainer = TranslationTrainer(
