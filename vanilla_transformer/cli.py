@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -22,16 +23,25 @@ def main(argv: list[str] | None = None) -> int:
     except user_errors() as error:
         if arguments.traceback:
             raise
-        print(f"vanilla-transformer {arguments.command}: error: {error}", file=sys.stderr)
+        message = " ".join(str(innermost(error)).split())
+        print(f"vanilla-transformer {arguments.command}: error: {message}", file=sys.stderr)
         return 1
 
 
 def user_errors() -> tuple[type[Exception], ...]:
-    """What a user can cause: values and files. Anything else is a fault of ours and shows its traceback."""
+    """What a user can cause: values, files, a package that an option needs. Anything else is a fault of ours and shows
+    its traceback."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
-    return ValueError, OSError, StrictDataclassError, SafetensorError
+    return ValueError, OSError, ImportError, StrictDataclassError, SafetensorError
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Of a wrong configuration, the error that its own check raised."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    return innermost(error.__cause__) if isinstance(error, StrictDataclassError) and error.__cause__ else error
 
 
 def parser() -> argparse.ArgumentParser:
@@ -70,7 +80,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("source", type=Path, metavar="SOURCE", help="texts, one a line, gzipped or not")
     p.add_argument("reference", type=Path, metavar="REFERENCE", help="their translations")
     p.add_argument("--json", type=Path, dest="json_file", help="write scores and settings there as well")
-    p.add_argument("--show", type=int, default=0, metavar="N", help="print the first N translations")
+    p.add_argument("--overwrite", action="store_true", help="replace that file")
+    p.add_argument("--show", type=positive, default=0, metavar="N", help="print the first N translations")
     decoding_options(p)
 
     p = command("tokenizer", run_tokenizer, "learn a joint vocabulary from text files")
@@ -136,12 +147,10 @@ def run_train(arguments) -> int:
         from_model=arguments.from_model,
     )
     if result.model is None:
-        again = " ".join(f"--set {setting}" for setting in arguments.settings)
-        print(
-            f"stopped after step {result.step}, which is saved. Go on with: vanilla-transformer train "
-            f"{arguments.recipe} -o {run} {again}{' ' if again else ''}--resume",
-            file=sys.stderr,
-        )
+        again = ["vanilla-transformer", "train", arguments.recipe, "-o", str(run), "--resume"]
+        again += [part for setting in arguments.settings for part in ("--set", setting)]
+        again += ["--threads", str(arguments.threads)] if arguments.threads else []
+        print(f"stopped after step {result.step}, which is saved. Go on with: {shlex.join(again)}", file=sys.stderr)
         return 130
     print(json.dumps(json.loads((run / "result.json").read_text("utf-8")), indent=2))
     print(f"the model is in {result.model}; try: echo 'Some text.' | vanilla-transformer translate {result.model}")
@@ -167,7 +176,9 @@ def run_translate(arguments) -> None:
 def run_evaluate(arguments) -> None:
     prepare(arguments)
     from .evaluation.evaluate_files import evaluate_files
+    from .translation.files import check_output
 
+    check_output(arguments.json_file, arguments.overwrite)
     evaluation = evaluate_files(
         arguments.model, arguments.source, arguments.reference, dtype=arguments.dtype, **decoding_settings(arguments)
     )

@@ -1,10 +1,13 @@
 """Parallel text in: files, folders and Hub ids that users have, read into `datasets.Dataset(source, target)`."""
 
+import csv
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+from datasets import Dataset, DatasetDict, Features, Value, load_dataset, load_from_disk
+from datasets.exceptions import DatasetGenerationError
 
 from .checks import CorpusReport
 
@@ -80,7 +83,7 @@ def read_lines(path: Path) -> Iterator[str]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: expected a text file with one sentence a line")
     with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(whole(file, path), start=1):
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
@@ -88,6 +91,13 @@ def read_lines(path: Path) -> Iterator[str]:
                     f"{path}, line {number} is not UTF-8 (byte {error.start} is 0x{line[error.start]:02x}): convert "
                     f"the file, for instance with `iconv -f latin1 -t utf-8 {path}`"
                 ) from None
+
+
+def whole(file: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    try:
+        yield from file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is no whole gzip file ({error}): copy or compress it again") from None
 
 
 def read_parallel_files(source: Path, target: Path) -> Iterator[tuple[str, str]]:
@@ -125,7 +135,7 @@ def read_table(where: str, source_lang: str, target_lang: str, split: str, confi
     elif suffix in TABLES:
         if not path.exists():
             raise FileNotFoundError(f"{where} does not exist")
-        table = load_dataset(TABLES[suffix], data_files=where, split="train")
+        table = load_table(where, TABLES[suffix])
     elif path.exists():
         raise ValueError(
             f"{where} alone is no parallel corpus: give two text files, or one file that ends in .tsv, "
@@ -138,6 +148,25 @@ def read_table(where: str, source_lang: str, target_lang: str, split: str, confi
             raise ValueError(f"{where} has no split {split!r}: it has {', '.join(table)}")
         table = table[split]
     return rows_of(table, where, source_lang, target_lang)
+
+
+def load_table(where: str, form: str) -> Dataset:
+    options: dict = {}
+    if form == "csv":  # text stays text: "NA" is a word, and "007" has three letters
+        with (
+            gzip.open(where, "rt", encoding="utf-8")
+            if where.endswith(".gz")
+            else open(where, encoding="utf-8") as file
+        ):
+            names = next(csv.reader(file), [])
+        options = {"keep_default_na": False, "features": Features({name: Value("string") for name in names})}
+    try:
+        return load_dataset(form, data_files=where, split="train", **options)
+    except (DatasetGenerationError, StopIteration) as error:
+        reason = error.__cause__ or error or "it is empty"
+        raise ValueError(
+            f"{where} cannot be read as {form} ({' '.join(str(reason).split()) or 'it is empty'})"
+        ) from error
 
 
 def rows_of(table: Dataset, where: str, source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:

@@ -43,7 +43,16 @@ def learn_tokenizer(
         initial_alphabet=ALPHABET,
         show_progress=show_progress,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    lines = 0
+
+    def counted():
+        nonlocal lines
+        for lines, text in enumerate(texts, start=1):  # noqa: B007
+            yield text
+
+    tokenizer.train_from_iterator(counted(), trainer)
+    if not lines:
+        raise ValueError("got no text to learn a vocabulary from: expected files with sentences in both languages")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", SPECIAL_TOKENS.index("</s>"))]
     )

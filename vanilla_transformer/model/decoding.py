@@ -75,7 +75,7 @@ class LengthLimitMixin(GenerationMixin):
     """`generate` for an encoder-decoder whose outputs may be as long as its inputs plus `EXTRA_TOKENS`."""
 
     @torch.no_grad()
-    def generate(self, inputs=None, generation_config=None, **kwargs):
+    def generate(self, inputs=None, generation_config=None, *args, **kwargs):
         """transformers' `generate` with what an encoder-decoder needs on top of it.
 
         - The mask of source padding is inferred from `pad_token_id` when it is not given.
@@ -85,32 +85,46 @@ class LengthLimitMixin(GenerationMixin):
         Returns:
             (B * num_return_sequences, T) ids, decoder start token included, or a dictionary, as in transformers.
         """
-        settings = generation_config if generation_config is not None else self.generation_config
+
+        def of_call(name: str):
+            value = kwargs.get(name)
+            return value if value is not None else getattr(generation_config, name, None)
+
+        def setting(name: str):
+            value = of_call(name)
+            return value if value is not None else getattr(self.generation_config, name)
+
+        beams = setting("num_beams")
+        if beams is not None and beams < 1:
+            raise ValueError(f"got num_beams={beams}, expected at least 1 (1 is greedy search)")
         source: Any = inputs if inputs is not None else kwargs.get("input_ids")
-        pad = kwargs.get("pad_token_id", settings.pad_token_id)
-        is_ids = source is not None and source.ndim == 2 and not source.is_floating_point()
+        pad = setting("pad_token_id")
+        is_ids = isinstance(source, torch.Tensor) and source.ndim == 2 and not source.is_floating_point()
         if is_ids and pad is not None and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = source.ne(pad).long()
 
-        prompt_length = self.prompt_length(kwargs.get("decoder_input_ids"), settings)
-        # New tokens as a total length: transformers would warn that our generation config has one as well.
-        if generation_config is not None and generation_config.max_new_tokens is not None:
-            generation_config = copy.deepcopy(generation_config)
-            generation_config.max_length = prompt_length + generation_config.max_new_tokens
-            generation_config.max_new_tokens = None
-        if kwargs.get("max_new_tokens") is not None and kwargs.get("max_length") is None:
-            kwargs["max_length"] = prompt_length + kwargs.pop("max_new_tokens")
-        length_is_set = (
-            kwargs.get("max_length") is not None or getattr(generation_config, "max_length", None) is not None
-        )
+        prompt_length = self.prompt_length(kwargs.get("decoder_input_ids"), setting("decoder_start_token_id"))
         longest_source = self.longest_source(source, kwargs)
-        if longest_source is None or length_is_set:
-            return super().generate(inputs, generation_config=generation_config, **kwargs)
+        new_tokens = of_call("max_new_tokens")
+        limit = None
+        if self.generation_config.max_new_tokens is None:  # else the checkpoint itself says how long
+            if new_tokens is not None:
+                limit = prompt_length + new_tokens
+            elif of_call("max_length") is None and longest_source is not None:
+                limit = output_limit(self, longest_source, prompt_length)
+        if limit is None:
+            return super().generate(inputs, generation_config, *args, **kwargs)
 
-        limit = output_limit(self, longest_source, prompt_length)
-        outputs = super().generate(inputs, generation_config=generation_config, **{**kwargs, "max_length": limit})
+        # As a total length, in one place: transformers would warn of new tokens beside the length of our own config.
+        kwargs = {name: value for name, value in kwargs.items() if name not in ("max_new_tokens", "max_length")}
+        if generation_config is None:
+            kwargs["max_length"] = limit
+        else:
+            generation_config = copy.deepcopy(generation_config)
+            generation_config.max_length, generation_config.max_new_tokens = limit, None
+        outputs = super().generate(inputs, generation_config, *args, **kwargs)
         sequences = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
-        capped = count_capped(sequences, limit, kwargs.get("eos_token_id", settings.eos_token_id), pad)
+        capped = count_capped(sequences, limit, setting("eos_token_id"), pad) if new_tokens is None else 0
         if capped:
             logger.warning(
                 f"{capped} of {len(sequences)} outputs were cut at {limit} tokens, before they ended: the limit is "
@@ -125,12 +139,12 @@ class LengthLimitMixin(GenerationMixin):
             "use generate() on padded batches, or the translation pipeline with batch_size"
         )
 
-    def prompt_length(self, decoder_input_ids: torch.Tensor | None, settings: GenerationConfig) -> int:
+    @staticmethod
+    def prompt_length(decoder_input_ids: torch.Tensor | None, start_token_id: int | None) -> int:
         """Tokens before the first generated one: the start token, which `generate` sets before a prompt without it."""
         if decoder_input_ids is None:
             return 1
-        start = settings.decoder_start_token_id
-        has_start = start is None or bool((decoder_input_ids[:, 0] == start).any())
+        has_start = start_token_id is None or bool((decoder_input_ids[:, 0] == start_token_id).any())
         return decoder_input_ids.shape[1] + (0 if has_start else 1)
 
     @staticmethod

@@ -142,7 +142,13 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrai
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Called by `DataCollatorForSeq2Seq(tokenizer, model=model)`: (B, T) -> (B, T)"""
-        return shift_right(labels, self.config.decoder_start_token_id, self.config.pad_token_id)
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or pad is None:
+            raise ValueError(
+                f"got config.decoder_start_token_id={start} and config.pad_token_id={pad}: decoder inputs are made from "
+                "labels with both; set them, or give decoder_input_ids"
+            )
+        return shift_right(labels, start, pad)
 
     @can_return_tuple
     def forward(
@@ -190,6 +196,8 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrai
             use_cache=use_cache,
             **kwargs,
         )
+        if labels is not None and not (isinstance(logits_to_keep, int) and logits_to_keep == 0):
+            raise ValueError("got labels and logits_to_keep: a loss needs the logits of all positions; give one")
         hidden = outputs.last_hidden_state
         if skip_logits:
             if labels is None:

@@ -104,6 +104,12 @@ class TranslationPipeline(Pipeline):
     ) -> tuple[dict, dict, dict]:
         if return_type is None and return_tensors is not None:
             return_type = ReturnType.TENSORS if return_tensors else ReturnType.TEXT
+        if (generate_kwargs.get("num_beams") or 1) < 1:
+            raise ValueError(
+                f"got num_beams={generate_kwargs['num_beams']}, expected at least 1 (1 is greedy search)."
+            )
+        if stop_sequence == "":
+            raise ValueError("got an empty stop_sequence, expected text whose first token ends a translation.")
         if stop_sequence is not None:
             first, *others = self.tokenizer.encode(stop_sequence, add_special_tokens=False)
             generate_kwargs["eos_token_id"] = first
@@ -250,9 +256,7 @@ class TranslationPipeline(Pipeline):
             known |= {"max_new_tokens": length}
         output_ids = self.model.generate(**tensors, **self._prepare_generate_kwargs(generate_kwargs, **settings))
         output_ids = getattr(output_ids, "sequences", output_ids)  # of return_dict_in_generate=True
-        # Our own model counts for itself, and whoever sets a length in the call knows it.
-        own = getattr(self.model.config, "model_type", "").startswith("vanilla_transformer")
-        if length is not None or not (own or length_given):
+        if not length_given:  # whoever sets a length in the call knows it
             new = known.get("max_new_tokens")
             limit = known["max_length"] if new is None else new + 1  # the start token and the new ones
             ends = [known.get(name) for name in ("eos_token_id", "pad_token_id", "forced_eos_token_id")]
@@ -260,12 +264,17 @@ class TranslationPipeline(Pipeline):
         return output_ids.reshape(len(rows), n, -1)
 
     def _length_left_open(self, known: dict[str, Any], source_length: int) -> int | None:
-        """S + 50 tokens if the checkpoint sets no length (`known`: its settings, and the caller's), else `None`."""
-        if known.get("max_new_tokens") is not None or known.get("max_length") not in (None, LIBRARY_LENGTH):
+        """S + 50 tokens if the checkpoint sets no length (`known`: its settings, and the caller's), else `None`.
+
+        A `max_length` of our own models is an upper bound of that number, as in their `generate`.
+        """
+        own = getattr(self.model.config, "model_type", "").startswith("vanilla_transformer")
+        set_length = known.get("max_length") if known.get("max_length") != LIBRARY_LENGTH else None
+        if known.get("max_new_tokens") is not None or (set_length is not None and not own):
             return None
-        length = source_length + EXTRA_TOKENS
-        # The decoder's table of positions holds the start token as well.
-        return length if self._target_limit is None else min(length, self._target_limit - 1)
+        # The start token takes a place of the total length, and of the decoder's table of positions.
+        totals = [total for total in (set_length, self._target_limit) if total is not None]
+        return min([source_length + EXTRA_TOKENS, *(total - 1 for total in totals)])
 
     def postprocess(  # type: ignore[override]
         self,

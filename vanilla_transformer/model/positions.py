@@ -42,8 +42,9 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor, length: int) -> torch.Tensor:
         if length > self.table.shape[0]:  # grow by doubling, so that decoding token by token rarely grows
-            grown = self.compute(max(length, 2 * self.table.shape[0]))
-            self.table = grown.to(self.table)  # type: ignore[assignment]
+            with torch.inference_mode(False):  # a table made while decoding serves training as well
+                grown = self.compute(max(length, 2 * self.table.shape[0]))
+                self.table = grown.to(self.table)  # type: ignore[assignment]
         return x + self.table[positions].to(x.dtype)
 
 

@@ -56,6 +56,13 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         else:
             super()._init_weights(module)
 
+    def post_init(self):
+        super().post_init()
+        # Each process of a distributed training grows its tables of sinusoids by itself: they are not broadcast.
+        self._ddp_params_and_buffers_to_ignore = [
+            name for name, _ in self.named_buffers() if name.endswith("positions.table")
+        ]
+
     def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
         """Called by `resize_token_embeddings`: both sides of one vocabulary, or the source side of two."""
         if self.config.share_encoder_decoder_embeddings:
@@ -107,10 +114,11 @@ class Stack(VanillaTransformerPreTrainedModel):
             inputs_embeds = self.embed_tokens(input_ids)
         return self.dropout(self.positions(inputs_embeds * self.embed_scale, positions, length))
 
-    def config_of_call(self, output_attentions: bool | None):
+    def config_of_call(self, kwargs: dict):
         """The configuration that masks and kernel of this call follow. Only the formula itself ("eager") has weights
         to return: a call that asks for them gets an eager copy, and the shared configuration stays as it is."""
-        if not output_attentions or self.config._attn_implementation == "eager":
+        wanted = kwargs.get("output_attentions", self.config.output_attentions)
+        if not wanted or self.config._attn_implementation == "eager":
             return self.config
         eager = copy.copy(self.config)
         eager._attn_implementation = "eager"
@@ -150,7 +158,7 @@ class Encoder(Stack):
             input_ids, inputs_embeds, token_positions(attention_mask, 0, length, inputs.device), length
         )  # x: (B, S, D)
 
-        config = self.config_of_call(kwargs.get("output_attentions"))
+        config = self.config_of_call(kwargs)
         mask = create_bidirectional_mask(config=config, inputs_embeds=x, attention_mask=attention_mask)
         for layer in self.layers:
             x = layer(x, mask, attention_interface=attention_function(config), **kwargs)
@@ -219,7 +227,7 @@ class Decoder(Stack):
             length = int(position_ids.max()) + 1
         x = self.embed(input_ids, inputs_embeds, position_ids, length)  # x: (B, T, D)
 
-        config = self.config_of_call(kwargs.get("output_attentions"))
+        config = self.config_of_call(kwargs)
         mask = create_causal_mask(
             config=config, inputs_embeds=x, attention_mask=attention_mask, past_key_values=past_key_values
         )

@@ -10,7 +10,8 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     """Byte-level BPE that loses nothing, for both languages at once (section 5.1).
 
     It has no `__init__`, so that transformers loads `tokenizer.json` as it is, and it never changes an encoding:
-    without this class `AutoTokenizer` gives the same ids.
+    without this class `AutoTokenizer` gives the same ids. Text never becomes a special token, not even one
+    that is added later: give its id yourself.
     """
 
     model_input_names = ["input_ids", "attention_mask"]
@@ -24,8 +25,9 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         try:
             return super()._encode_plus(text, *args, **kwargs)
         except TypeError:
-            for item in [text] if isinstance(text, str) else text:
-                reject_surrogates(item)
+            for given in (text, *args[:1], kwargs.get("text_pair")):
+                for item in given if isinstance(given, (list, tuple)) else [given]:
+                    reject_surrogates(item)
             raise
 
     def _decode(self, token_ids, *args, **kwargs):
@@ -36,13 +38,20 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
     def readable_tokens(self, token_ids: list[int]) -> list[str]:
         """Each token as people read it: `' été'`, not `'ĠÃ©tÃ©'`; a token that is a part of a character as its bytes,
-        `'<0xC3>'`."""
-        letters = self.backend_tokenizer.decoder
-        texts = []
-        for token in self.convert_ids_to_tokens(list(token_ids)):
-            text = token if token in self.all_special_tokens else letters.decode([token])
-            texts.append(text if "\ufffd" not in text else "".join(f"<0x{BYTES[letter]:02X}>" for letter in token))
-        return texts
+        `'<0xC3>'`. Labels of -100 are left out."""
+        return [self.readable(i) for i in token_ids if i != IGNORED_LABEL]
+
+    def readable(self, token_id: int) -> str:
+        token = self.convert_ids_to_tokens(int(token_id))
+        if token is None:
+            raise ValueError(f"got token id {token_id}, expected one below {len(self)}, the size of the vocabulary")
+        if token_id in self.added_tokens_decoder:  # a special token, or one that was added as text
+            return token
+        data = bytes(BYTES[letter] for letter in token)
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            return "".join(f"<0x{byte:02X}>" for byte in data)
 
 
 def byte_letters() -> dict[str, int]:

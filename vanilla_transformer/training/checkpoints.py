@@ -44,7 +44,7 @@ def sync(path: Path) -> None:
 
 def remove_unfinished(run: Path) -> None:
     for path in run.glob(f"{TMP}*"):
-        shutil.rmtree(path)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def metric_history(run: Path, metric: str) -> dict[int, float]:

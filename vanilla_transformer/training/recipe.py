@@ -1,6 +1,7 @@
 """A recipe: all choices of a training in one validated place, read from YAML and from `--set section.key=value`."""
 
 import dataclasses
+import math
 import os
 import types
 from collections.abc import Sequence
@@ -12,8 +13,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from ..data.corpora import read_lines
 from ..model.configuration_vanilla_transformer import VanillaTransformerConfig
 
+SPLITS = ("train", "validation", "test")
 SHIPPED = resources.files("vanilla_transformer") / "recipes"
 
 
@@ -95,9 +98,16 @@ class Recipe:
         if (training.max_steps is None) == (training.num_train_epochs is None):
             problems.append("training needs either max_steps or num_train_epochs, and not both")
         if corpus.name == "files":
-            problems += [
-                f"corpus.{split} is missing" for split in ("train", "validation") if not getattr(corpus, split)
-            ]
+            missing = [split for split in ("train", "validation") if not getattr(corpus, split)]
+            problems += [f"corpus.{split} is missing" for split in missing]
+        else:
+            given = [split for split in SPLITS if getattr(corpus, split)]
+            problems += [f"corpus.{s} is set, but corpus.name={corpus.name} brings its own pairs" for s in given]
+        for split, size in (corpus.sizes or {}).items():
+            if split not in SPLITS:
+                problems.append(unknown_key("corpus.sizes.", str(split), SPLITS))
+            elif type(size) is not int or size < 1:
+                problems.append(f"corpus.sizes.{split}={size!r}: expected a whole number of pairs, at least 1")
         positive = [
             (
                 training,
@@ -110,10 +120,15 @@ class Recipe:
         for section, names in positive:
             for name in names.split():
                 value = getattr(section, name)
-                if value is not None and value <= 0:
+                if value is not None and not 0 < value < math.inf:
                     problems.append(f"{name}={value}: expected a positive number")
-        if not 0 <= training.label_smoothing < 1:
-            problems.append(f"label_smoothing={training.label_smoothing}: expected a number in [0, 1)")
+        for name in ("label_smoothing", "adam_beta1", "adam_beta2"):
+            if not 0 <= getattr(training, name) < 1:
+                problems.append(f"{name}={getattr(training, name)}: expected a number in [0, 1)")
+        if training.seed < 0 or corpus.seed < 0:
+            problems.append(f"training.seed={training.seed}, corpus.seed={corpus.seed}: expected numbers from 0 on")
+        if not math.isfinite(self.decoding.length_penalty):
+            problems.append(f"length_penalty={self.decoding.length_penalty}: expected a finite number")
         if corpus.max_length > training.max_tokens:
             problems.append(
                 f"corpus.max_length={corpus.max_length} exceeds training.max_tokens={training.max_tokens}: one pair "
@@ -131,6 +146,10 @@ class Recipe:
         for key in fields:
             if key not in known:
                 raise ValueError(unknown_key("model.", key, known))
+            if key.endswith(("vocab_size", "token_id", "is_encoder_decoder")):
+                raise ValueError(f"model.{key} is decided by the tokenizer and the task: leave it out of the recipe")
+        if not fields.get("share_encoder_decoder_embeddings", True):
+            raise ValueError("model.share_encoder_decoder_embeddings=false: training knows one joint vocabulary only")
         return VanillaTransformerConfig.preset(preset, **{"vocab_size": vocab_size, **fields})
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,14 +171,14 @@ def load_recipe(name: str, settings: Sequence[str] = ()) -> Recipe:
     if name in recipe_names():
         text = (SHIPPED / f"{name}.yaml").read_text(encoding="utf-8")
     elif path.is_file():
-        text = path.read_text(encoding="utf-8")
+        text = "\n".join(read_lines(path))
     else:
         near = get_close_matches(name, recipe_names(), n=1)
         raise FileNotFoundError(
             f"no recipe {name!r}: expected a YAML file, or one of {', '.join(recipe_names())}"
             + (f"; did you mean {near[0]!r}?" if near else "")
         )
-    tree = yaml.safe_load(text) or {}
+    tree = parse(text, name) or {}
     if not isinstance(tree, dict):
         raise ValueError(f"{name} is no recipe: expected sections such as `corpus:` and `training:`")
     for setting in settings:
@@ -168,10 +187,17 @@ def load_recipe(name: str, settings: Sequence[str] = ()) -> Recipe:
             raise ValueError(f"got --set {setting}: expected section.key=value, such as training.max_steps=100")
         section, _, rest = key.partition(".")
         if rest:
-            tree[section] = {**(tree.get(section) or {}), rest: yaml.safe_load(value)}
+            tree[section] = {**(tree.get(section) or {}), rest: parse(value, f"--set {setting}")}
         else:
-            tree[section] = yaml.safe_load(value)
+            tree[section] = parse(value, f"--set {setting}")
     return build(Recipe, tree, "")
+
+
+def parse(text: str, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{where} is no YAML: {' '.join(str(error).split())}") from None
 
 
 def unknown_key(path: str, key: str, names) -> str:
@@ -210,8 +236,12 @@ def convert(value: Any, hint: Any, key: str) -> Any:
         return build(hint, value if value is not None else {}, key + ".")
     elif origin is dict and isinstance(value, dict):
         return value
-    elif origin is list and isinstance(value, (list, str)):
+    elif origin is list and (
+        isinstance(value, str) or (isinstance(value, list) and all(type(x) is str for x in value))
+    ):
         return [value] if isinstance(value, str) else value
+    elif hint is int and isinstance(value, str) and value.replace("e", "", 1).isdigit() and float(value).is_integer():
+        return int(float(value))  # 1e4, which YAML reads as text
     elif hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:
             return float(value)
@@ -219,8 +249,8 @@ def convert(value: Any, hint: Any, key: str) -> Any:
             pass
     elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
-    name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
-    raise ValueError(f"{key}: got {value!r}, expected {name}")
+    names = {list: "a list of names", dict: "keys and values, such as {preset: tiny}"}
+    raise ValueError(f"{key}: got {value!r}, expected {names.get(origin) or getattr(hint, '__name__', hint)}")
 
 
 def expand(path: str) -> str:

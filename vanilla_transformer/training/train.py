@@ -34,7 +34,8 @@ from ..evaluation.metrics import translation_scores
 from ..model.configuration_vanilla_transformer import VanillaTransformerConfig
 from ..model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM
 from ..translation import Translator
-from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, select
+from ..translation.translate import check_folder
+from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, select, step_of
 from .recipe import DecodingRecipe, Recipe
 from .splits import fingerprint, load_splits, tokenize
 from .trainer import StopOnInterrupt, TranslationTrainer
@@ -72,7 +73,7 @@ def train(
         FileExistsError: if `run` has content, and neither `resume` nor `overwrite` is set.
         ValueError: for recipes that contradict the run or the model to start from, and for corpora that are refused.
     """
-    prepare_folder(recipe, run, resume, overwrite, from_model)
+    check_run(recipe, run, resume, overwrite, from_model)
     set_seed(recipe.training.seed)
     splits = load_splits(recipe.corpus)
     tokenizer, model = (
@@ -84,6 +85,8 @@ def train(
         "validation": tokenize(splits["validation"], tokenizer, None, "validation"),
     }
     if not resume:
+        if run.exists():
+            shutil.rmtree(run)  # only now that corpus, tokenizer and model are known to be right
         tokenizer.save_pretrained(run / "tokenizer")
         write_provenance(recipe, run, splits)
     tqdm.write(
@@ -114,20 +117,30 @@ def train(
     return TrainingResult(run, run / "model", step, splits)
 
 
-def prepare_folder(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_model: str | None) -> None:
+def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_model: str | None) -> None:
+    """Raise for a run folder that must not be written, before any work."""
     if resume:
         if from_model:
             raise ValueError("--from starts a new training and --resume goes on with one: give only one of them")
         if not checkpoints(run):
             raise ValueError(f"{run} has no whole checkpoint to resume from: start without --resume")
         check_same_recipe(recipe, run)
+        done, wanted = step_of(checkpoints(run)[-1]), recipe.training.max_steps
+        if (run / "model").exists() and wanted is not None and done >= wanted:
+            raise ValueError(
+                f"{run} is finished: it has {done} of training.max_steps={wanted}; raise max_steps to train on"
+            )
         return
+    if from_model:
+        check_folder(Path(from_model))
+    if run.exists() and not run.is_dir():
+        raise FileExistsError(f"{run} is a file: name a folder for the run with -o")
     if run.exists() and any(run.iterdir()):
         if not overwrite:
             hint = f"go on from {checkpoints(run)[-1].name} with --resume, or " if checkpoints(run) else ""
             raise FileExistsError(f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o")
-        shutil.rmtree(run)
-    run.mkdir(parents=True, exist_ok=True)
+        if not (run / "recipe.yaml").exists():
+            raise FileExistsError(f"{run} has no recipe.yaml, so it is no run, and is not deleted: choose another -o")
 
 
 # What may change when a training goes on: how long it lasts, and what it shows on the way.
@@ -159,6 +172,8 @@ def new_base(recipe: Recipe, train_pairs: Dataset, run: Path, resume: bool):
     if resume:
         tokenizer = AutoTokenizer.from_pretrained(run / "tokenizer")
     elif recipe.tokenizer.path is not None:
+        if not Path(recipe.tokenizer.path).exists() and recipe.tokenizer.path.count("/") > 1:
+            raise FileNotFoundError(f"tokenizer.path={recipe.tokenizer.path} does not exist: name its folder")
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer.path)
     else:
         texts = (text for side in ("source", "target") for text in train_pairs[side])

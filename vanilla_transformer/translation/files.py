@@ -31,10 +31,7 @@ def translate_files(
     Raises:
         FileExistsError: if `output` exists, unless `overwrite` is set.
     """
-    if output is not None and output.exists() and not overwrite:
-        raise FileExistsError(f"{output} exists: replace it with --overwrite, or choose another name with -o")
-    if output is not None and not output.parent.is_dir():
-        raise FileNotFoundError(f"{output.parent} is no folder: create it, or choose another one with -o")
+    check_output(output, overwrite)
     lines = [line for file in files or [STDIN] for line in (read_stdin() if file == STDIN else read_lines(file))]
     translator = load_translator(model, dtype)
     candidates = translator.candidates(lines, n_best=n_best, scores=scores, **options)
@@ -43,6 +40,18 @@ def translate_files(
         sys.stdout.write(text)
     else:
         output.write_text(text, encoding="utf-8")
+
+
+def check_output(output: Path | None, overwrite: bool) -> None:
+    """Raise, before any work, for a file that cannot or must not be written."""
+    if output is None:
+        return
+    if output.is_dir():
+        raise IsADirectoryError(f"{output} is a folder: name a file to write")
+    if output.exists() and not overwrite:
+        raise FileExistsError(f"{output} exists: replace it with --overwrite, or choose another name")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"{output.parent} is no folder: create it, or choose another one")
 
 
 def read_stdin() -> list[str]:

@@ -1,11 +1,13 @@
 """Translating many texts: sorted by length into batches of like size, answered in the order of the question."""
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -45,7 +47,10 @@ def load_translator(model: str | Path, dtype: str = "float32", device: str | Non
     """
     name = str(model)
     check_folder(Path(name))
-    config = AutoConfig.from_pretrained(name)
+    try:
+        config = AutoConfig.from_pretrained(name)
+    except (OSError, HFValidationError) as error:
+        raise OSError(f"there is no folder {name!r}, and the Hub gives no such model ({error!s:.200})") from error
     if not config.is_encoder_decoder:
         raise ValueError(f"{name} is a model of type {config.model_type!r}: expected an encoder-decoder, to translate")
     try:
@@ -72,6 +77,8 @@ def check_folder(folder: Path) -> None:
                 f"{folder} does not exist: expected the folder of a saved model, such as RUN/model"
             )
         return
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file: expected the folder of a saved model, such as RUN/model")
     if not (folder / "config.json").exists():
         inner = f"; {folder / 'model'} has one" if (folder / "model" / "config.json").exists() else ""
         raise OSError(f"{folder} has no config.json: expected the folder of a saved model, such as RUN/model{inner}")
@@ -87,8 +94,8 @@ class Translator:
 
     Example:
         >>> translator = load_translator("runs/phrasebook/model")
-        >>> [t.text for t in translator(["The cat sleeps."])]
-        ['Le chat dort.']
+        >>> [t.text for t in translator(["The old man is reading a new book."])]
+        ['Le vieil homme lit un nouveau livre.']
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
@@ -138,6 +145,8 @@ class Translator:
         settings |= {"output_scores": scores and num_beams > 1}
         if length_penalty is not None:
             settings["length_penalty"] = length_penalty
+        if length_penalty is not None and not math.isfinite(length_penalty):
+            raise ValueError(f"got length_penalty={length_penalty}, expected a finite number")
         if scores and num_beams == 1:
             raise ValueError("scores are those of beam search: got num_beams=1, expected at least 2")
         if num_beams == 1:
