@@ -219,3 +219,34 @@ def test_the_reader_of_a_pipe_may_leave(model_dir, tmp_path):
     )
     result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=120)
     assert "Traceback" not in result.stderr and "BrokenPipe" not in result.stderr
+
+
+def test_evaluate_looks_at_its_output_before_it_works(model_dir, tmp_path, capsys):
+    source, reference = lines(tmp_path / "a.en", ENGLISH), lines(tmp_path / "a.fr", FRENCH)
+    scores = lines(tmp_path / "scores.json", ["precious"])
+    evaluate = ("evaluate", model_dir, source, reference, "--json")
+    assert "exists: replace it with --overwrite" in error_of(capsys, *evaluate, scores)
+    assert scores.read_text() == "precious\n"
+    assert "is no folder" in error_of(capsys, *evaluate, tmp_path / "none" / "scores.json")
+    assert "is a folder: name a file" in error_of(capsys, *evaluate, tmp_path)
+
+
+def test_errors_are_one_line(tmp_path, capsys, model_dir):
+    line = error_of(capsys, "train", "copy", "--set", "model.d_model=17", "--set", "model.encoder_attention_heads=4")
+    assert line.endswith("choose an even d_model or positions='learned'") and "validate_architecture" not in line
+    source = lines(tmp_path / "a", ENGLISH)
+    assert "there is no folder 'nosuch', and the Hub gives no such model" in error_of(
+        capsys, "translate", "nosuch", source
+    )
+    assert "is a file: expected the folder" in error_of(capsys, "translate", source, source)
+    assert "length_penalty=nan" in error_of(capsys, "translate", model_dir, source, "--length-penalty", "nan")
+    flash = (
+        "--set",
+        "training.attn_implementation=flash_attention_2",
+        "--set",
+        "corpus.sizes={train: 50, validation: 5}",
+    )
+    assert "flash" in error_of(capsys, "train", "copy", "-o", tmp_path / "r", *flash).lower()
+    (tmp_path / "empty").touch()
+    tokenizer = ("tokenizer", tmp_path / "empty", "--vocab-size", 300, "-o", tmp_path / "t")
+    assert "no text to learn a vocabulary from" in error_of(capsys, *tokenizer)

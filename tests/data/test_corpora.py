@@ -1,6 +1,7 @@
 import gzip
 import json
 import logging
+from pathlib import Path
 
 import pytest
 from datasets import Dataset, DatasetDict, Features, Translation
@@ -190,3 +191,27 @@ def test_equal_sides():
 
 def test_overlap_counts_sources():
     assert overlap(dataset(PAIRS), dataset([*PAIRS[:2], ("new", "neuf")])) == 2
+
+
+def test_damaged_gzip_files(tmp_path):
+    name = text_files(tmp_path, gz=True)[0]
+    (tmp_path / "half.en.gz").write_bytes(Path(name).read_bytes()[:-20])
+    (tmp_path / "plain.en.gz").write_text("not gzipped")
+    for bad in ("half.en.gz", "plain.en.gz"):
+        with pytest.raises(ValueError, match=f"{bad} is no whole gzip file"):
+            list(read_lines(tmp_path / bad))
+
+
+@pytest.mark.parametrize("content", ["{bad", ""])
+def test_broken_and_empty_tables(content, tmp_path):
+    (tmp_path / "bad.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=r"bad.jsonl (cannot be read as json|has the columns )"):
+        read_corpus(str(tmp_path / "bad.jsonl"), "en", "fr")
+
+
+def test_words_of_a_csv_stay_words(tmp_path):
+    (tmp_path / "a.csv").write_text("en,fr\nnull,nul\nNA,absent\n007,sept\n12,12.0\n", encoding="utf-8")
+    pairs = read_corpus(str(tmp_path / "a.csv"), "en", "fr")
+    assert list(zip(pairs["source"], pairs["target"], strict=True)) == [
+        ("null", "nul"), ("NA", "absent"), ("007", "sept"), ("12", "12.0")
+    ]  # fmt: skip

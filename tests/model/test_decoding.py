@@ -215,3 +215,37 @@ def test_encoder_outputs_and_embeddings_as_source():
     assert torch.equal(model.generate(encoder_outputs=encoded, max_new_tokens=6), expected)
     embeds = model.get_input_embeddings()(ids)
     assert torch.equal(model.generate(inputs_embeds=embeds, max_new_tokens=6), expected)
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_settings_in_a_generation_config_are_those_of_the_call(search):
+    """What the given configuration leaves open (padding, end, start) is the model's own, for the mask as well."""
+    model = tiny_model()
+    ids, _ = padded_batch()
+    options = dict(SEARCHES[search], max_new_tokens=10)
+    by_config = model.generate(ids, generation_config=GenerationConfig(**options))
+    assert torch.equal(by_config, model.generate(ids, **options))
+    assert torch.equal(model.generate(ids, GenerationConfig(**options), None), by_config)  # by position, as elsewhere
+
+
+@pytest.mark.parametrize("given", [{"max_new_tokens": 4}, {"generation_config": GenerationConfig(max_new_tokens=4)}])
+def test_new_tokens_are_counted_behind_the_start_token_that_generate_adds(given):
+    model = never_ending()
+    prompt = torch.tensor([[5, 6], [7, 8]])
+    assert model.generate(random_ids(2, 3), decoder_input_ids=prompt, **given).shape[1] == 1 + 2 + 4
+    started = torch.tensor([[1, 6], [1, 8]])
+    assert model.generate(random_ids(2, 3), decoder_input_ids=started, **given).shape[1] == 2 + 4
+    if "max_new_tokens" in given:
+        out = model.generate(random_ids(2, 3), decoder_input_ids=prompt, decoder_start_token_id=5, **given)
+        assert out.shape[1] == 2 + 4
+
+
+def test_a_checkpoint_may_set_the_length_itself():
+    model = never_ending()
+    model.generation_config.max_new_tokens, model.generation_config.max_length = 5, None
+    assert model.generate(random_ids(1, 3)).shape[1] == 6
+
+
+def test_no_beams():
+    with pytest.raises(ValueError, match="num_beams=0, expected at least 1"):
+        tiny_model().generate(random_ids(1, 3), num_beams=0)

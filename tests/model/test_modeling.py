@@ -268,3 +268,17 @@ def test_sinusoid_table_is_filled_after_loading_on_meta(tmp_path):
     model.save_pretrained(tmp_path)
     table = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).model.decoder.positions.table
     assert torch.equal(table, model.model.decoder.positions.table)
+
+
+def test_attentions_asked_for_in_the_configuration_are_there():
+    out = tiny_model(output_attentions=True)(**batch())
+    assert len(out.encoder_attentions) == len(out.decoder_attentions) == len(out.cross_attentions) == 2
+
+
+def test_labels_need_all_logits_and_the_ids_to_shift_by():
+    with pytest.raises(ValueError, match="labels and logits_to_keep"):
+        tiny_model()(**batch(), logits_to_keep=1)
+    model = tiny_model()
+    model.config.pad_token_id = None
+    with pytest.raises(ValueError, match="pad_token_id=None"):
+        model(input_ids=random_ids(1, 3), labels=random_ids(1, 3))

@@ -632,6 +632,20 @@ def test_own_model_counts_its_capped_outputs_itself(own, max_length, caplog):
     assert sum("1 of 1" in record.message for record in caplog.records) == 1
 
 
+def test_own_model_warns_once_a_call_of_all_capped_outputs(own, caplog):
+    never_ending(own).model.generation_config.max_length = 12
+    own([TWO, ONE, TWO], num_beams=1)
+    assert sum("3 of 3 translations reached the limit" in record.message for record in caplog.records) == 1
+    assert not [record for record in caplog.records if "were cut" in record.message]
+
+
+def test_no_beams_and_no_stop_sequence(own):
+    with pytest.raises(ValueError, match="num_beams=0"):
+        own(TWO, num_beams=0)
+    with pytest.raises(ValueError, match="empty stop_sequence"):
+        own(TWO, stop_sequence="")
+
+
 def test_own_model_limits_sources_by_its_positions(own_tokenizer):
     def pipe(positions):
         model = own_model(own_tokenizer, positions=positions, max_position_embeddings=32)

@@ -64,3 +64,20 @@ def test_tokens_and_positions_are_of_one_size():
     assert 0.5 < positions / tokens < 2
     learned = tiny_model(d_model=64, vocab_size=1000, positions="learned").model.encoder.positions.weight.std().item()
     assert 0.5 < learned / tokens < 2
+
+
+def test_a_table_that_grew_while_decoding_trains_on():
+    model = tiny_model(max_position_embeddings=4)
+    with torch.inference_mode():
+        model.generate(random_ids(1, 20), max_new_tokens=20)
+    table = model.model.decoder.positions.table
+    assert table.shape[0] >= 20 and not table.is_inference()
+    table.copy_(table.clone())  # as DistributedDataParallel does
+    model(input_ids=random_ids(1, 20), labels=random_ids(1, 20)).loss.backward()
+
+
+def test_tables_are_left_out_of_what_processes_exchange():
+    assert tiny_model()._ddp_params_and_buffers_to_ignore == [
+        "model.encoder.positions.table",
+        "model.decoder.positions.table",
+    ]

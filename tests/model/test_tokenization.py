@@ -64,6 +64,21 @@ def test_a_lone_surrogate_is_a_clear_error(tokenizer, text):
         tokenizer(text)
 
 
+def test_a_lone_surrogate_in_the_second_text(tokenizer):
+    for call in (lambda: tokenizer("a", "b\ud800"), lambda: tokenizer("a", text_target="b\ud800")):
+        with pytest.raises(ValueError, match="lone surrogate at character 1"):
+            call()
+
+
+def test_readable_tokens_of_labels_added_tokens_and_wrong_ids():
+    tokenizer = learn_tokenizer(ENGLISH, 300, show_progress=False)
+    tokenizer.add_tokens(["éfoo"])
+    assert tokenizer.readable_tokens([2, -100, len(tokenizer) - 1]) == ["</s>", "éfoo"]
+    assert tokenizer.readable_tokens(tokenizer("\ufffd")["input_ids"])[:3] == ["<0xEF>", "<0xBF>", "<0xBD>"]
+    with pytest.raises(ValueError, match="token id 9999, expected one below 301"):
+        tokenizer.readable_tokens([9999])
+
+
 def test_a_wrong_type_is_still_transformers_own_error(tokenizer):
     with pytest.raises((TypeError, ValueError)):
         tokenizer(5)

@@ -41,6 +41,21 @@ def test_ones_own_file(tmp_path):
         ("corpus.name=files", "corpus.train is missing; corpus.validation is missing"),
         ("training", "expected section.key=value"),
         ("model.preset=huge", "unknown preset 'huge'"),
+        ("training.max_steps=[1", r"--set training.max_steps=\[1 is no YAML"),
+        ("corpus.sizes={train:200,validation:20}", "corpus.sizes.train:200"),
+        ("corpus.sizes={trian: 5}", "did you mean 'corpus.sizes.train'"),
+        ("corpus.sizes={train: 0}", "corpus.sizes.train=0: expected a whole number of pairs"),
+        ("corpus.sizes={train: a}", "corpus.sizes.train='a'"),
+        ("corpus.train=[a, b]", "corpus.train is set, but corpus.name=copy brings its own pairs"),
+        ("corpus.train=[1, 2]", "corpus.train: got .*expected a list of names"),
+        ("model.vocab_size=5", "model.vocab_size is decided by the tokenizer"),
+        ("model.eos_token_id=5", "model.eos_token_id is decided by the tokenizer"),
+        ("model.share_encoder_decoder_embeddings=false", "one joint vocabulary only"),
+        ("model=tiny", r"model: got 'tiny', expected keys and values, such as {preset: tiny}"),
+        ("training.adam_beta1=2", r"adam_beta1=2.0: expected a number in \[0, 1\)"),
+        ("training.seed=-1", "training.seed=-1"),
+        ("training.learning_rate=.nan", "learning_rate=nan: expected a positive number"),
+        ("decoding.length_penalty=.inf", "length_penalty=inf: expected a finite number"),
         ("training=5", "training: got 5, expected keys and values"),
     ],
 )
@@ -71,3 +86,16 @@ def test_variables_in_paths(monkeypatch):
     monkeypatch.delenv("SOMEWHERE")
     with pytest.raises(ValueError, match=r"variable is not set: export it, or .* --set corpus.folder=DIR"):
         expand("$SOMEWHERE/a")
+
+
+def test_whole_numbers_in_scientific_notation():
+    assert load_recipe("copy", ["training.max_tokens=1e4"]).training.max_tokens == 10_000
+
+
+def test_files_that_are_no_yaml_or_no_utf8(tmp_path):
+    (tmp_path / "broken.yaml").write_text("corpus: [1, 2\n")
+    with pytest.raises(ValueError, match=r"broken.yaml is no YAML: .*line"):
+        load_recipe(str(tmp_path / "broken.yaml"))
+    (tmp_path / "latin.yaml").write_bytes("# é\n".encode("latin1"))
+    with pytest.raises(ValueError, match=r"latin.yaml, line 1 is not UTF-8"):
+        load_recipe(str(tmp_path / "latin.yaml"))

@@ -286,3 +286,22 @@ def test_kill_dash_9_and_resume(tmp_path):
     result = subprocess.run(command(run, *more), capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stderr[-2000:]
     assert json.loads((run / "result.json").read_text())["step"] == steps
+
+
+def test_overwrite_deletes_nothing_before_all_is_known_to_be_right(finished, small_recipe, tmp_path):
+    with pytest.raises(ValueError, match="contradicts"):
+        recipe = small_recipe("tokenizer.vocab_size=555")
+        train(recipe, finished.run, overwrite=True, from_model=str(finished.model))
+    assert (finished.model / "model.safetensors").exists()
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("all of it")
+    with pytest.raises(FileExistsError, match=r"no recipe.yaml, so it is no run, and is not deleted"):
+        train(small_recipe(), precious, overwrite=True)
+    with pytest.raises(FileExistsError, match="is a file: name a folder"):
+        train(small_recipe(), precious / "thesis.tex")
+
+
+def test_a_finished_run_has_nothing_to_resume(finished, small_recipe):
+    with pytest.raises(ValueError, match=r"is finished: it has 12 of training.max_steps=12; raise max_steps"):
+        train(small_recipe(), finished.run, resume=True)

@@ -145,8 +145,8 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrai
         start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
         if start is None or pad is None:
             raise ValueError(
-                f"got config.decoder_start_token_id={start} and config.pad_token_id={pad}: decoder inputs are made from "
-                "labels with both; set them, or give decoder_input_ids"
+                f"got config.decoder_start_token_id={start} and config.pad_token_id={pad}: decoder inputs are made "
+                "from labels with both; set them, or give decoder_input_ids"
             )
         return shift_right(labels, start, pad)
 

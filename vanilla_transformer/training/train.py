@@ -1,7 +1,7 @@
 """One training from recipe to finished model, in a run folder that can be resumed.
 
 RUN/recipe.yaml       the recipe with all defaults filled in
-RUN/provenance.json   versions, command of the data: pairs and hashes per split
+RUN/provenance.json   versions of the packages; of the data, pairs and hash per split
 RUN/tokenizer/        the joint vocabulary
 RUN/checkpoint-N/     weights, optimizer, schedule, random state: what a resumed training needs
 RUN/model/            the finished model: mean of the last or best checkpoints, with its tokenizer
