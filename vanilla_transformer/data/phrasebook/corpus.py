@@ -24,7 +24,7 @@ _SHARES: dict[str, tuple[int, Callable[[Sampler], Sentence]]] = {
     "existence": (55, facts.existence),
     "possession": (40, facts.possession),
     "weather": (15, facts.weather),
-    "motion": (50, actions.motion),
+    "motion": (65, actions.motion),
     "pronoun": (30, actions.personal),
     "modal": (45, actions.modal),
     "order": (55, actions.order),

@@ -118,12 +118,16 @@ def open_question(s: Sampler) -> Sentence:
 
 
 def motion(s: Sampler) -> Sentence:
-    """The tourists came back from the old castle yesterday."""
+    """The tourists came back from the old castle yesterday; the cat sleeps."""
     verb = s.verb("go", "come", "come back", "arrive", "leave", "enter", "stay", "live", "walk", "travel", "run",
                   "fall", "go out", "swim", "go for a walk", "sleep")  # fmt: skip
     verb_name = verb.english
     subject = s.subject(verb)
     tense = s.tense(verb, simple=verb_name in ("arrive", "enter", "fall"))
+    if verb_name in ("sleep", "swim", "run", "walk", "travel", "leave", "fall", "arrive", "go out") and s.chance(0.4):
+        s.keys.append(("motion alone", verb_name, subject.english[-1][0], tense))
+        main = clause(subject, verb, tense, adverb="not" if s.chance(0.15) else None)
+        return sentence(main, s.when(verb, tense)) if s.chance(0.3) else sentence(main)
     if verb_name in ("come", "come back", "go out", "arrive", "go") and s.chance(0.6 if verb_name != "go out" else 1):
         place = s.noun("public", "public", "farm", "park", "village", "castle", "beach")
         preposition = {"go": "to", "arrive": "at", "come": "from", "come back": "from", "go out": "of"}[verb_name]
