@@ -250,3 +250,10 @@ def test_errors_are_one_line(tmp_path, capsys, model_dir):
     (tmp_path / "empty").touch()
     tokenizer = ("tokenizer", tmp_path / "empty", "--vocab-size", 300, "-o", tmp_path / "t")
     assert "no text to learn a vocabulary from" in error_of(capsys, *tokenizer)
+
+
+@pytest.mark.parametrize("typo, meant", [("--lenght-penalty", "--length-penalty"), ("--beam-s", "--beams")])
+def test_misspelt_option(typo, meant, model_dir, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["translate", str(model_dir), typo, "1"])
+    assert stop.value.code == 2 and f"did you mean {meant} instead of {typo}" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -44,8 +45,24 @@ def innermost(error: BaseException) -> BaseException:
     return innermost(error.__cause__) if isinstance(error, StrictDataclassError) and error.__cause__ else error
 
 
+class Parser(argparse.ArgumentParser):
+    """Suggests the nearest option for one that there is not."""
+
+    options: set[str] = set()  # of all commands: an unknown option is reported by the parser of none of them
+
+    def add_argument(self, *names, **kwargs):
+        self.options.update(name for name in names if name.startswith("--"))
+        return super().add_argument(*names, **kwargs)
+
+    def error(self, message):
+        for word in message.partition("unrecognized arguments:")[2].split():
+            near = get_close_matches(word.partition("=")[0], self.options, n=1)
+            message += f"; did you mean {near[0]} instead of {word}?" if near else ""
+        super().error(message)
+
+
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="vanilla-transformer", description="Train, use and score the Transformer of 'Attention Is All You Need'."
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
