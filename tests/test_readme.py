@@ -81,3 +81,15 @@ def test_the_main_road_is_also_the_docstring_of_the_model():
     steps = re.findall(r"^\| ([^|]+) \|", README[README.index("## The main road") :].split("##")[1], re.M)
     for step in steps:
         assert f"| {step} |" in modeling_vanilla_transformer.__doc__
+
+
+def test_figures_of_the_phrasebook_are_counted():
+    from vanilla_transformer.data.phrasebook.lexicon import lexicon
+
+    words = lexicon()
+    for count, name in (
+        (len(words.nouns), "nouns"),
+        (len(words.adjectives), "adjectives"),
+        (len(words.verbs), "verbs"),
+    ):
+        assert re.search(rf"\b{count}\s+{name}", README), (count, name)
