@@ -305,3 +305,14 @@ def test_overwrite_deletes_nothing_before_all_is_known_to_be_right(finished, sma
 def test_a_finished_run_has_nothing_to_resume(finished, small_recipe):
     with pytest.raises(ValueError, match=r"is finished: it has 12 of training.max_steps=12; raise max_steps"):
         train(small_recipe(), finished.run, resume=True)
+
+
+def test_a_fine_tuning_resumes_too(finished, small_recipe, tmp_path, monkeypatch):
+    recipe = small_recipe("model=null", "tokenizer=null", "corpus.seed=5")
+    whole = train(recipe, tmp_path / "whole-tuning", from_model=str(finished.model))
+    run = tmp_path / "broken-tuning"
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_at(patch, 7)
+        train(recipe, run, from_model=str(finished.model))
+    ours, theirs = (load_file(r.model / "model.safetensors") for r in (train(recipe, run, resume=True), whole))
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)

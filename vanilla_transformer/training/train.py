@@ -76,9 +76,14 @@ def train(
     check_run(recipe, run, resume, overwrite, from_model)
     set_seed(recipe.training.seed)
     splits = load_splits(recipe.corpus)
-    tokenizer, model = (
-        load_base(recipe, from_model, run) if from_model else new_base(recipe, splits["train"], run, resume)
-    )
+    attention = recipe.training.attn_implementation
+    if resume:
+        tokenizer = AutoTokenizer.from_pretrained(run / "tokenizer")
+        model = AutoModelForSeq2SeqLM.from_pretrained(checkpoints(run)[-1], attn_implementation=attention)
+    elif from_model:
+        tokenizer, model = load_base(recipe, from_model)
+    else:
+        tokenizer, model = new_base(recipe, splits["train"])
     model.generation_config.update(**generation_settings(recipe.decoding))
     encoded = {
         "train": tokenize(splits["train"], tokenizer, recipe.corpus.max_length, "train"),
@@ -165,13 +170,11 @@ def check_same_recipe(recipe: Recipe, run: Path) -> None:
         )
 
 
-def new_base(recipe: Recipe, train_pairs: Dataset, run: Path, resume: bool):
+def new_base(recipe: Recipe, train_pairs: Dataset):
     """A tokenizer learned from the training pairs, or a given one, and a model with fresh weights."""
     if recipe.model is None or recipe.tokenizer is None:
         raise ValueError("the recipe has no model or no tokenizer section: only `--from MODEL` can fill it in")
-    if resume:
-        tokenizer = AutoTokenizer.from_pretrained(run / "tokenizer")
-    elif recipe.tokenizer.path is not None:
+    if recipe.tokenizer.path is not None:
         if not Path(recipe.tokenizer.path).exists() and recipe.tokenizer.path.count("/") > 1:
             raise FileNotFoundError(f"tokenizer.path={recipe.tokenizer.path} does not exist: name its folder")
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer.path)
@@ -184,7 +187,7 @@ def new_base(recipe: Recipe, train_pairs: Dataset, run: Path, resume: bool):
     return tokenizer, model
 
 
-def load_base(recipe: Recipe, name: str, run: Path):
+def load_base(recipe: Recipe, name: str):
     """Model and tokenizer to be fine-tuned.
 
     Raises:
