@@ -2,6 +2,7 @@
 decoding, checkpoints that are whole or not there, and an orderly end on Ctrl-C."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -105,9 +106,9 @@ class TranslationTrainer(Seq2SeqTrainer):
                 aside.rmdir()
                 rotate(run, self.recipe.average, self.recipe.average_checkpoints)
         except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
-            good = checkpoints(run)
+            good, free = checkpoints(run), shutil.disk_usage(run).free / 1e6  # torch does not say that a disk is full
             raise OSError(
-                f"could not write {run / name}: {error}. "
+                f"could not write {run / name} with {free:.0f} MB of disk left: {error}. "
                 + (f"{good[-1]} is whole: make room and go on with --resume" if good else "There is none before it")
             ) from error
 
