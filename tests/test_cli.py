@@ -257,3 +257,9 @@ def test_misspelt_option(typo, meant, model_dir, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["translate", str(model_dir), typo, "1"])
     assert stop.value.code == 2 and f"did you mean {meant} instead of {typo}" in capsys.readouterr().err
+
+
+def test_files_may_stand_behind_options(model_dir, tmp_path, capsys, expected):
+    a, b = lines(tmp_path / "a", ENGLISH[:3]), lines(tmp_path / "b", ENGLISH[3:])
+    assert run(capsys, "translate", model_dir, "--beams", 2, a, b)[1].splitlines() == expected
+    assert run(capsys, "translate", model_dir, a, "--beams", 2, b)[1].splitlines() == expected

@@ -12,7 +12,7 @@ from pathlib import Path
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code: 0, 1 for a user's mistake (told in a line), 130 after Ctrl-C."""
-    arguments = parser().parse_args(argv)
+    arguments = parse(argv)
     try:
         return arguments.run(arguments) or 0
     except KeyboardInterrupt:
@@ -43,6 +43,17 @@ def innermost(error: BaseException) -> BaseException:
     from huggingface_hub.errors import StrictDataclassError
 
     return innermost(error.__cause__) if isinstance(error, StrictDataclassError) and error.__cause__ else error
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    top = parser()
+    arguments, rest = top.parse_known_args(argv)
+    # Of files behind an option (`translate MODEL --beams 5 FILE`) argparse knows nothing more, once it has seen MODEL.
+    if rest and ("files" not in arguments or any(word.startswith("--") for word in rest)):
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.files += [Path(word) for word in rest]
+    return arguments
 
 
 class Parser(argparse.ArgumentParser):
