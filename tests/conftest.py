@@ -1,5 +1,6 @@
 """No test reaches a network; a tokenizer, a saved model and two parallel files are made once."""
 
+import logging
 import os
 import socket
 from pathlib import Path
@@ -11,6 +12,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 import torch
 from tiny import ENGLISH, FRENCH, tiny_model
+from transformers.utils import logging as hf_logging
 
 from vanilla_transformer.data.vocabulary import learn_tokenizer
 
@@ -34,6 +36,14 @@ def no_network(monkeypatch):
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def warnings_of(caplog, monkeypatch):
+    """The warnings that transformers' logger and ours have given so far: call it for the list of texts."""
+    monkeypatch.setattr(hf_logging.get_logger("transformers"), "propagate", True)
+    caplog.set_level(logging.WARNING)
+    return lambda: [record.getMessage() for record in caplog.records]
 
 
 @pytest.fixture(scope="session")

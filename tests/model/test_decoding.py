@@ -1,10 +1,7 @@
-import logging
-
 import pytest
 import torch
 from tiny import random_ids, tiny_model
 from transformers import EncoderDecoderCache, GenerationConfig, StaticCache
-from transformers.utils import logging as hf_logging
 
 SEARCHES = {
     "greedy": dict(num_beams=1, do_sample=False),
@@ -32,13 +29,6 @@ def never_ending(**choice):
     with torch.no_grad():
         model.lm_head.bias[2] = -1e4
     return model
-
-
-@pytest.fixture
-def warnings_of(caplog, monkeypatch):
-    monkeypatch.setattr(hf_logging.get_logger("transformers"), "propagate", True)
-    caplog.set_level(logging.WARNING)
-    return lambda: [record.getMessage() for record in caplog.records]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -249,3 +239,18 @@ def test_a_checkpoint_may_set_the_length_itself():
 def test_no_beams():
     with pytest.raises(ValueError, match="num_beams=0, expected at least 1"):
         tiny_model().generate(random_ids(1, 3), num_beams=0)
+
+
+@pytest.mark.parametrize(
+    "source, error, message",
+    [
+        ([[3, 4, 2]], TypeError, r"got a source of type list, expected a tensor of token ids \(B, S\)"),
+        (torch.tensor([3, 4, 2]), ValueError, r"of shape \(3,\), expected \(B, S\).*ids\[None\]"),
+        (torch.zeros(0, 3, dtype=torch.long), ValueError, r"of shape \(0, 3\)"),
+        (torch.zeros(2, 0, dtype=torch.long), ValueError, r"of shape \(2, 0\)"),
+    ],
+)
+def test_what_is_no_batch_of_sources(source, error, message):
+    for call in ({"inputs": source}, {"input_ids": source}):
+        with pytest.raises(error, match=message):
+            tiny_model().generate(**call)

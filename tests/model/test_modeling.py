@@ -282,3 +282,13 @@ def test_labels_need_all_logits_and_the_ids_to_shift_by():
     model.config.pad_token_id = None
     with pytest.raises(ValueError, match="pad_token_id=None"):
         model(input_ids=random_ids(1, 3), labels=random_ids(1, 3))
+
+
+def test_unknown_keywords_are_not_passed_over(warnings_of):
+    model, ids = tiny_model(), random_ids(1, 3)
+    with pytest.raises(ValueError, match="unknown key 'atention_mask': did you mean 'attention_mask'"):
+        model(input_ids=ids, labels=ids, atention_mask=ids)
+    with pytest.raises(ValueError, match="unknown key 'label_smoothng': did you mean 'label_smoothing'"):
+        model(input_ids=ids, labels=ids, label_smoothng=0.1)
+    model(input_ids=ids, labels=ids, head_mask=None)
+    assert warnings_of() == ["forward does not know head_mask: ignored"]

@@ -50,6 +50,16 @@ def test_targets_end_like_sources(tokenizer):
     assert both["labels"] == tokenizer("Le chat")["input_ids"]
 
 
+def test_an_added_token_is_its_own_text(model_dir):
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    tokenizer.add_tokens(["été", "<汉>"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<français>"]})
+    words, tag = tokenizer.convert_tokens_to_ids(["été", "<汉>"]), tokenizer.convert_tokens_to_ids("<français>")
+    ids = [tag, *words, *tokenizer(" à vélo")["input_ids"]]
+    assert tokenizer.decode(ids) == "<français>été<汉> à vélo</s>"
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "été<汉> à vélo"
+
+
 def test_labels_with_minus_100_decode(tokenizer):
     ids = tokenizer("Le chat")["input_ids"]
     for labels in ([*ids, -100, -100], torch.tensor([*ids, -100]), np.array([*ids, -100])):

@@ -71,6 +71,22 @@ def count_capped(sequences: torch.Tensor, limit: int, eos_token_id, pad_token_id
     return sum(last not in natural for last in sequences[:, -1].tolist())
 
 
+def check_source(source) -> None:
+    """Raise for what is no batch of sources: (B, S) token ids, or (B, S, D) embeddings."""
+    if source is None:
+        return
+    if not isinstance(source, torch.Tensor):
+        raise TypeError(
+            f"got a source of type {type(source).__name__}, expected a tensor of token ids (B, S): "
+            'tokenizer(texts, padding=True, return_tensors="pt") makes one'
+        )
+    if source.ndim < 2 or 0 in source.shape[:2]:
+        raise ValueError(
+            f"got a source of shape {tuple(source.shape)}, expected (B, S) with at least one sentence and one token: "
+            "a single sentence is a batch of one, ids[None]"
+        )
+
+
 class LengthLimitMixin(GenerationMixin):
     """`generate` for an encoder-decoder whose outputs may be as long as its inputs plus `EXTRA_TOKENS`."""
 
@@ -84,6 +100,9 @@ class LengthLimitMixin(GenerationMixin):
 
         Returns:
             (B * num_return_sequences, T) ids, decoder start token included, or a dictionary, as in transformers.
+
+        Raises:
+            TypeError, ValueError: for a source that is no batch of ids (B, S), and for `num_beams` below 1.
         """
 
         def of_call(name: str):
@@ -98,6 +117,7 @@ class LengthLimitMixin(GenerationMixin):
         if beams is not None and beams < 1:
             raise ValueError(f"got num_beams={beams}, expected at least 1 (1 is greedy search)")
         source: Any = inputs if inputs is not None else kwargs.get("input_ids")
+        check_source(source)
         pad = setting("pad_token_id")
         is_ids = isinstance(source, torch.Tensor) and source.ndim == 2 and not source.is_floating_point()
         if is_ids and pad is not None and kwargs.get("attention_mask") is None:

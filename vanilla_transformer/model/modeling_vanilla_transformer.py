@@ -73,6 +73,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         Raises:
             ValueError: if the inputs of a side are missing or given twice.
         """
+        self.check_keywords(kwargs)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
@@ -179,6 +180,7 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrai
             skip_logits: return the loss alone, whose logits need not be held for all positions.
             num_items_in_batch: what the summed loss is divided by, the labels of all accumulated batches.
         """
+        self.check_keywords(kwargs)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:

@@ -11,13 +11,16 @@ from transformers import initialization as init
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+from transformers.utils import TransformersKwargs, logging
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CrossAttention, MultiHeadAttention, attention_function
-from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .configuration_vanilla_transformer import VanillaTransformerConfig, reject_near_misses
 from .layers import RESIDUALS, DecoderLayer, EncoderLayer
 from .positions import POSITIONS, LearnedPositions, SinusoidalPositions, token_positions
+
+logger = logging.get_logger(__name__)
 
 # Where a process without this package finds the classes: in the files that `save_pretrained` copies.
 AUTO_MAP = {
@@ -74,6 +77,17 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         )
         self.set_input_embeddings(embeddings)
         return embeddings
+
+    def check_keywords(self, kwargs: dict) -> None:
+        """What no parameter of `forward` took, and is not for the attention kernels either, is not passed over.
+
+        Raises:
+            ValueError: for a keyword that is nearly the name of a parameter; any other is warned of once.
+        """
+        unknown = [name for name in kwargs if name not in TransformersKwargs.__annotations__]
+        if unknown:
+            reject_near_misses(unknown, tuple(inspect.signature(self.forward).parameters))
+            logger.warning_once(f"forward does not know {', '.join(unknown)}: ignored")
 
     def save_pretrained(self, save_directory, **kwargs):
         """As in transformers; `config.json` also names the code of every Auto class, not only of the saved one."""

@@ -1,6 +1,8 @@
 # Copyright 2026 The vanilla_transformer authors. MIT License.
 """The tokenizer's class. What it does to a text stands in `tokenizer.json`, so that any process can load it alone."""
 
+from itertools import groupby
+
 from transformers import TokenizersBackend
 
 IGNORED_LABEL = -100
@@ -30,11 +32,21 @@ class VanillaTransformerTokenizer(TokenizersBackend):
                     reject_surrogates(item)
             raise
 
-    def _decode(self, token_ids, *args, **kwargs):
-        """As in transformers; labels are padded with -100, which is no token, and is left out."""
+    def _decode(self, token_ids, skip_special_tokens=False, **kwargs):
+        """As in transformers, with two differences. Labels are padded with -100, which is no token, and is left out.
+        A token that was added is its own text: the byte-level decoder would take its letters for bytes ("é" for 0xE9).
+        """
         if isinstance(token_ids, int):
             token_ids = [token_ids]
-        return super()._decode([i for i in token_ids if i != IGNORED_LABEL], *args, **kwargs)
+        added = self.added_tokens_decoder
+        pieces = []
+        for is_added, run in groupby((i for i in token_ids if i != IGNORED_LABEL), key=added.__contains__):
+            if is_added:
+                tokens = (added[i] for i in run)
+                pieces += [token.content for token in tokens if not (skip_special_tokens and token.special)]
+            else:
+                pieces.append(super()._decode(list(run), **kwargs))
+        return "".join(pieces)
 
     def readable_tokens(self, token_ids: list[int]) -> list[str]:
         """Each token as people read it: `' été'`, not `'ĠÃ©tÃ©'`; a token that is a part of a character as its bytes,
