@@ -4,39 +4,68 @@ Importing this package registers its classes with the Auto classes and brings `p
 only place that touches transformers' globals.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipelines
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    pipelines,
+)
 from transformers.models.auto import modeling_auto
 
 from ._version import __version__
-from .model.configuration_vanilla_transformer import VanillaTransformerConfig
+from .model.configuration_vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerDecoderConfig,
+    VanillaTransformerEncoderConfig,
+)
 from .model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM, VanillaTransformerModel
+from .model.modeling_vanilla_transformer_decoder import VanillaTransformerDecoderModel, VanillaTransformerForCausalLM
+from .model.modeling_vanilla_transformer_encoder import VanillaTransformerEncoderModel, VanillaTransformerForMaskedLM
 from .model.pipeline_translation import TranslationPipeline
 from .model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 __all__ = [
     "TranslationPipeline",
     "VanillaTransformerConfig",
+    "VanillaTransformerDecoderConfig",
+    "VanillaTransformerDecoderModel",
+    "VanillaTransformerEncoderConfig",
+    "VanillaTransformerEncoderModel",
+    "VanillaTransformerForCausalLM",
+    "VanillaTransformerForMaskedLM",
     "VanillaTransformerForSeq2SeqLM",
     "VanillaTransformerModel",
     "VanillaTransformerTokenizer",
     "__version__",
 ]
 
+# Trainer, pipelines and model cards look a class up in tables of names, not in what `register` fills.
+FAMILY = [
+    (AutoModel, modeling_auto.MODEL_MAPPING_NAMES, VanillaTransformerModel),
+    (AutoModel, modeling_auto.MODEL_MAPPING_NAMES, VanillaTransformerDecoderModel),
+    (AutoModel, modeling_auto.MODEL_MAPPING_NAMES, VanillaTransformerEncoderModel),
+    (
+        AutoModelForSeq2SeqLM,
+        modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        VanillaTransformerForSeq2SeqLM,
+    ),
+    (AutoModelForCausalLM, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, VanillaTransformerForCausalLM),
+    (AutoModelForMaskedLM, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, VanillaTransformerForMaskedLM),
+]
+
 
 def register_models() -> None:
-    config = VanillaTransformerConfig
-    AutoConfig.register(config.model_type, config, exist_ok=True)
-    AutoModel.register(config, VanillaTransformerModel, exist_ok=True)
-    AutoModelForSeq2SeqLM.register(config, VanillaTransformerForSeq2SeqLM, exist_ok=True)
-    AutoTokenizer.register(config, VanillaTransformerTokenizer, exist_ok=True)
-    # Trainer, pipelines and model cards look a class up in these tables of names, not in what `register` fills.
-    modeling_auto.MODEL_MAPPING_NAMES[config.model_type] = VanillaTransformerModel.__name__
-    modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES[config.model_type] = (
-        VanillaTransformerForSeq2SeqLM.__name__
-    )
-    config.register_for_auto_class()  # saved checkpoints bring the code of these classes along
-    VanillaTransformerModel.register_for_auto_class("AutoModel")
-    VanillaTransformerForSeq2SeqLM.register_for_auto_class("AutoModelForSeq2SeqLM")
+    for auto_class, names, model in FAMILY:
+        config = model.config_class
+        AutoConfig.register(config.model_type, config, exist_ok=True)
+        AutoTokenizer.register(config, VanillaTransformerTokenizer, exist_ok=True)
+        auto_class.register(config, model, exist_ok=True)
+        names[config.model_type] = model.__name__
+        config.register_for_auto_class()  # saved checkpoints bring the code of these classes along
+        model.register_for_auto_class(auto_class.__name__)
 
 
 def register_translation_task() -> None:

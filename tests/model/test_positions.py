@@ -8,7 +8,7 @@ from vanilla_transformer.model.positions import SinusoidalPositions, token_posit
 
 
 def test_sinusoid_is_the_papers_formula():
-    table = SinusoidalPositions(tiny_config(max_position_embeddings=600)).table
+    table = SinusoidalPositions(tiny_config(max_position_embeddings=600), 2, False).table
     for pos in (0, 1, 7, 599):
         for i in range(8):
             angle = pos / 10000 ** (2 * i / 16)
@@ -17,9 +17,9 @@ def test_sinusoid_is_the_papers_formula():
 
 
 def test_sinusoids_reach_beyond_the_configured_length():
-    short, long = (SinusoidalPositions(tiny_config(max_position_embeddings=n)) for n in (4, 64))
+    short, long = (SinusoidalPositions(tiny_config(max_position_embeddings=n), 2, False) for n in (4, 64))
     x, positions = torch.zeros(1, 50, 16), torch.arange(50)[None]
-    torch.testing.assert_close(short(x, positions, 50), long(x, positions, 50), atol=0, rtol=0)
+    torch.testing.assert_close(short.embed(x, positions, 50), long.embed(x, positions, 50), atol=0, rtol=0)
 
 
 def test_position_is_the_number_of_tokens_before():

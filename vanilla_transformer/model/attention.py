@@ -3,11 +3,15 @@
 
 import torch
 from torch import nn
-from transformers.cache_utils import EncoderDecoderCache
+from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .positions import rotate
 
-def scaled_dot_product_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
+
+def scaled_dot_product_attention(
+    module, query, key, value, attention_mask, scaling, dropout=0.0, position_bias=None, **kwargs
+):
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V  (equation 1).
 
     The readable twin ("eager") of transformers' sdpa, flash and flex kernels, with their signature.
@@ -15,11 +19,14 @@ def scaled_dot_product_attention(module, query, key, value, attention_mask, scal
     Args:
         query: (B, H, T, K); key and value: (B, H, S, K).
         attention_mask: (B, 1, T, S), added to the scores, or boolean with True for "may attend"; or `None`.
+        position_bias: (B, H, T, S), of relative positions, added to the scores; or `None`.
 
     Returns:
         The heads' outputs (B, T, H, K), and the softmax itself (B, H, T, S), before any dropout: its rows sum to 1.
     """
     scores = query @ key.transpose(-2, -1) * scaling  # scores: (B, H, T, S)
+    if position_bias is not None:
+        scores = scores + position_bias
     if attention_mask is not None:
         if attention_mask.dtype == torch.bool:
             scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
@@ -59,20 +66,21 @@ class MultiHeadAttention(nn.Module):
     def split_heads(self, x: torch.Tensor) -> torch.Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, L, D) -> (B, H, L, K)
 
-    def attend(self, x, key, value, mask, attention_interface, **kwargs):
-        query = self.split_heads(self.q_proj(x))
+    def attend(self, query, key, value, mask, attention_interface, **kwargs):
         dropout = self.attention_dropout if self.training else 0.0
         heads, weights = attention_interface(
             self, query, key, value, mask, dropout=dropout, scaling=self.scaling, **kwargs
         )
         return self.o_proj(heads.flatten(-2)), weights  # heads: (B, T, H, K) -> (B, T, D)
 
-    def forward(self, x, mask, past_key_values: EncoderDecoderCache | None = None, **kwargs):
+    def forward(self, x, mask, rotation=None, past_key_values: EncoderDecoderCache | Cache | None = None, **kwargs):
         """x: (B, T, D) -> (B, T, D), and the attention weights (B, H, T, past + T) where the kernel returns them."""
-        key, value = self.split_heads(self.k_proj(x)), self.split_heads(self.v_proj(x))
+        query, key, value = (self.split_heads(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
+        query, key = rotate(query, rotation), rotate(key, rotation)
         if past_key_values is not None:
-            key, value = past_key_values.self_attention_cache.update(key, value, self.layer_idx)
-        return self.attend(x, key, value, mask, **kwargs)
+            cache = getattr(past_key_values, "self_attention_cache", past_key_values)
+            key, value = cache.update(key, value, self.layer_idx)
+        return self.attend(query, key, value, mask, **kwargs)
 
 
 class CrossAttention(MultiHeadAttention):
@@ -91,4 +99,4 @@ class CrossAttention(MultiHeadAttention):
             if past_key_values is not None:
                 key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
                 past_key_values.is_updated[self.layer_idx] = True
-        return self.attend(x, key, value, mask, **kwargs)
+        return self.attend(self.split_heads(self.q_proj(x)), key, value, mask, **kwargs)

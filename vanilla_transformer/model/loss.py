@@ -17,6 +17,14 @@ def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) ->
     return shifted.masked_fill(shifted == IGNORED_LABEL, pad_token_id)
 
 
+def shift_left(labels: torch.Tensor) -> torch.Tensor:
+    """What a causal language model predicts at each position, the next token: (B, T) labels, one place earlier.
+
+    [[1, 7, 8, 2]] -> [[7, 8, 2, -100]]; nothing follows the last one.
+    """
+    return nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED_LABEL)
+
+
 def cross_entropy(logits, labels, label_smoothing=0.0, num_items_in_batch=None) -> torch.Tensor:
     """(1 - eps) (-log p(y)) + eps/V sum_v (-log p(v)), in nats per target token  (section 5.4, label smoothing).
 

@@ -24,11 +24,35 @@ from transformers.utils import can_return_tuple
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding import LengthLimitMixin, paper_generation_config
-from .loss import IGNORED_LABEL, cross_entropy, shift_right
+from .head import LanguageModel
+from .loss import shift_right
 from .stacks import Decoder, Encoder, VanillaTransformerPreTrainedModel
 
 
-class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
+class EncoderDecoder(VanillaTransformerPreTrainedModel):
+    """What the two models of Figure 1 share, with and without the output projection: two vocabularies or one."""
+
+    config_class = VanillaTransformerConfig
+    auto_map = {
+        "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
+        "AutoModel": "modeling_vanilla_transformer.VanillaTransformerModel",
+        "AutoModelForSeq2SeqLM": "modeling_vanilla_transformer.VanillaTransformerForSeq2SeqLM",
+    }
+
+    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
+        """Called by `resize_token_embeddings`: both sides of one vocabulary, or the source side of two."""
+        if self.config.share_encoder_decoder_embeddings:
+            embeddings = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+            self.config.decoder_vocab_size = embeddings.num_embeddings
+            return embeddings
+        embeddings = self._get_resized_embeddings(
+            self.get_input_embeddings(), new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        self.set_input_embeddings(embeddings)
+        return embeddings
+
+
+class VanillaTransformerModel(EncoderDecoder):
     """Encoder and decoder without the output projection  (Figure 1)."""
 
     def __init__(self, config: VanillaTransformerConfig):
@@ -103,28 +127,17 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         )
 
 
-class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrainedModel, GenerationMixin):
+class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, LanguageModel, EncoderDecoder, GenerationMixin):
     """The whole of Figure 1: encoder, decoder, and the projection to logits over the vocabulary."""
-
-    _tp_plan = {"lm_head": "colwise_gather_output"}
-    _fsdp_plan = {"lm_head": "keep_full_weight"}
 
     def __init__(self, config: VanillaTransformerConfig):
         super().__init__(config)
         self.model = VanillaTransformerModel(config)
-        self.lm_head = nn.Linear(config.d_model, self.model.decoder.embed_tokens.num_embeddings, config.output_bias)
-        if config.tie_word_embeddings:
-            side = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
-            self._tied_weights_keys = {"lm_head.weight": f"model.{side}.embed_tokens.weight"}
-        self.post_init()
+        side = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
+        self.embeddings = f"model.{side}.embed_tokens.weight"
+        self.add_head(self.model.decoder.embed_tokens.num_embeddings)
         if self.generation_config._from_model_config:
             self.generation_config = paper_generation_config(config)
-
-    def get_output_embeddings(self) -> nn.Linear:
-        return self.lm_head
-
-    def set_output_embeddings(self, value: nn.Linear):
-        self.lm_head = value
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, pad_to_multiple_of: int | None = None):
         """The target side of two vocabularies: the decoder's embedding and the output projection.
@@ -175,10 +188,7 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrai
 
         Args:
             labels: target ids that end with `</s>`, -100 for padding; the decoder's inputs are made from them.
-            logits_to_keep: only the last so many positions get logits (0: all), or the positions of a 1-D tensor.
-            label_smoothing: epsilon_ls of section 5.4; 0.1 in the paper, for training only.
-            skip_logits: return the loss alone, whose logits need not be held for all positions.
-            num_items_in_batch: what the summed loss is divided by, the labels of all accumulated batches.
+            logits_to_keep, label_smoothing, skip_logits, num_items_in_batch: see `LanguageModel.logits_and_loss`.
         """
         self.check_keywords(kwargs)
         if labels is not None:
@@ -198,23 +208,9 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, VanillaTransformerPreTrai
             use_cache=use_cache,
             **kwargs,
         )
-        if labels is not None and not (isinstance(logits_to_keep, int) and logits_to_keep == 0):
-            raise ValueError("got labels and logits_to_keep: a loss needs the logits of all positions; give one")
-        hidden = outputs.last_hidden_state
-        if skip_logits:
-            if labels is None:
-                raise ValueError("skip_logits=True without labels leaves nothing to return: give labels, or drop it")
-            kept = labels != IGNORED_LABEL  # padding needs no logits at all
-            loss = cross_entropy(
-                self.lm_head(hidden[kept])[None], labels[kept][None], label_smoothing, num_items_in_batch
-            )
-            logits = None
-        else:
-            keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-            logits = self.lm_head(hidden[:, keep])  # (B, T, D) -> (B, T, V)
-            loss = None
-            if labels is not None:
-                loss = cross_entropy(logits, labels, label_smoothing, num_items_in_batch)
+        logits, loss = self.logits_and_loss(
+            outputs.last_hidden_state, labels, logits_to_keep, label_smoothing, skip_logits, num_items_in_batch
+        )
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,

@@ -16,25 +16,19 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CrossAttention, MultiHeadAttention, attention_function
-from .configuration_vanilla_transformer import VanillaTransformerConfig, reject_near_misses
+from .configuration_vanilla_transformer import FamilyConfig, reject_near_misses
 from .layers import RESIDUALS, DecoderLayer, EncoderLayer
-from .positions import POSITIONS, LearnedPositions, SinusoidalPositions, token_positions
+from .positions import POSITIONS, LearnedPositions, Sinusoids, key_positions, token_positions
 
 logger = logging.get_logger(__name__)
-
-# Where a process without this package finds the classes: in the files that `save_pretrained` copies.
-AUTO_MAP = {
-    "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
-    "AutoModel": "modeling_vanilla_transformer.VanillaTransformerModel",
-    "AutoModelForSeq2SeqLM": "modeling_vanilla_transformer.VanillaTransformerForSeq2SeqLM",
-}
 
 
 class VanillaTransformerPreTrainedModel(PreTrainedModel):
     """What all models of the family share: their configuration, abilities and initialisation."""
 
-    config_class = VanillaTransformerConfig
     base_model_prefix = "model"
+    # Where a process without this package finds the classes: in the files that `save_pretrained` copies.
+    auto_map: dict[str, str]
     supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _skip_keys_device_placement = ["past_key_values"]
@@ -54,7 +48,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=0.5**0.5)  # the root mean square of a sinusoid, whose place it takes
         elif isinstance(module, nn.Embedding):
             init.normal_(module.weight, std=self.config.d_model**-0.5)
-        elif isinstance(module, SinusoidalPositions):
+        elif isinstance(module, Sinusoids):
             init.copy_(module.table, module.compute(module.table.shape[0]))
         else:
             super()._init_weights(module)
@@ -66,17 +60,13 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             name for name, _ in self.named_buffers() if name.endswith("positions.table")
         ]
 
-    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
-        """Called by `resize_token_embeddings`: both sides of one vocabulary, or the source side of two."""
-        if self.config.share_encoder_decoder_embeddings:
-            embeddings = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-            self.config.decoder_vocab_size = embeddings.num_embeddings
-            return embeddings
-        embeddings = self._get_resized_embeddings(
-            self.get_input_embeddings(), new_num_tokens, pad_to_multiple_of, mean_resizing
-        )
-        self.set_input_embeddings(embeddings)
-        return embeddings
+    def _check_and_adjust_attn_implementation(self, attn_implementation, *args, **kwargs):
+        if POSITIONS[self.config.positions].opens_bias and "flash" in (attn_implementation or ""):
+            raise ValueError(
+                f"attn_implementation={attn_implementation!r} adds nothing to scores, as positions="
+                f"{self.config.positions!r} does: choose 'eager', 'sdpa' or 'flex_attention'"
+            )
+        return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 
     def check_keywords(self, kwargs: dict) -> None:
         """What no parameter of `forward` took, and is not for the attention kernels either, is not passed over.
@@ -91,13 +81,15 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, save_directory, **kwargs):
         """As in transformers; `config.json` also names the code of every Auto class, not only of the saved one."""
-        self.config.auto_map = {**AUTO_MAP, **(getattr(self.config, "auto_map", None) or {})}
+        self.config.auto_map = {**self.auto_map, **(getattr(self.config, "auto_map", None) or {})}
         super().save_pretrained(save_directory, **kwargs)
 
 
 class Stack(VanillaTransformerPreTrainedModel):
     """Embeddings, positions and N equal layers: what the encoder and the decoder have in common."""
 
+    side: str  # whose sizes it reads in a configuration of two stacks
+    inputs = "input_ids and inputs_embeds"  # the names that a user knows them by
     layer_class: type[nn.Module]
     is_causal: bool
     _tp_plan = {
@@ -106,27 +98,71 @@ class Stack(VanillaTransformerPreTrainedModel):
         "layers.*.*_attn.v_proj": "colwise",
         "layers.*.*_attn.o_proj": "rowwise",
         "layers.*.feed_forward.fc1": "colwise",
+        "layers.*.feed_forward.gate": "colwise",
         "layers.*.feed_forward.fc2": "rowwise",
     }
 
-    def __init__(self, config, vocab_size: int | None, num_layers: int, num_heads: int, ffn_dim: int):
+    def __init__(self, config: FamilyConfig):
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(vocab_size, config.d_model)  # type: ignore[arg-type]  # the config fills it
+        size = config.stack_size(self.side)
+        self.embed_tokens = nn.Embedding(size.vocab_size, config.d_model)
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
-        self.positions = POSITIONS[config.positions](config)
+        self.positions = POSITIONS[config.positions](config, size.heads, self.is_causal)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(
-            self.layer_class(config, num_heads, ffn_dim, layer_idx, self.is_causal) for layer_idx in range(num_layers)
+            self.layer_class(config, size.heads, size.ffn_dim, layer_idx, self.is_causal)
+            for layer_idx in range(size.layers)
         )
         self.norm = RESIDUALS[config.residual].final_norm(config)
         self.gradient_checkpointing = False
         self.post_init()
 
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding):
+        self.embed_tokens = value
+
     def embed(self, input_ids, inputs_embeds, positions, length: int) -> torch.Tensor:
         """Dropout(E[ids] sqrt(d_model) + PE(positions))  (sections 3.4, 3.5 and 5.4): (B, L) -> (B, L, D)"""
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        return self.dropout(self.positions(inputs_embeds * self.embed_scale, positions, length))
+        return self.dropout(self.positions.embed(inputs_embeds * self.embed_scale, positions, length))
+
+    def create_mask(self, **kwargs):
+        """Which keys a query may attend to: for encoders all tokens, for decoders those before it and itself."""
+        return create_causal_mask(**kwargs) if self.is_causal else create_bidirectional_mask(**kwargs)
+
+    def enter(self, input_ids, inputs_embeds, attention_mask, position_ids, past_key_values, config):
+        """What the first layer reads, x (B, L, D), and what all layers do, their mask and bias by position:
+        gradient checkpointing differentiates only such arguments."""
+        inputs = one_of(input_ids, inputs_embeds, self.inputs)
+        past, keys, dropped = 0, inputs.shape[1], 0
+        if past_key_values is not None:
+            past = past_key_values.get_seq_length()
+            keys, dropped = past_key_values.get_mask_sizes(inputs.shape[1], 0)
+        total = past + inputs.shape[1]
+        # No position reaches `length`. Of a static cache it is the size: to ask for the number stops compilation.
+        length = past_key_values.get_max_length() if isinstance(total, torch.Tensor) else total
+        if position_ids is None:
+            position_ids = token_positions(attention_mask, past, inputs.shape[1], inputs.device)
+        elif not torch.compiler.is_compiling():
+            length = int(position_ids.max()) + 1
+        x = self.embed(input_ids, inputs_embeds, position_ids, length)  # x: (B, L, D)
+        mask = self.create_mask(
+            config=config, inputs_embeds=x, attention_mask=attention_mask, past_key_values=past_key_values
+        )
+        bias = None
+        if self.positions.opens_bias:
+            where = key_positions(attention_mask, position_ids, total, keys, dropped)
+            bias = self.positions.bias(position_ids, where)
+            bias = bias.expand(x.shape[0], -1, -1, -1)  # type: ignore[union-attr]  # bias: (B, H, L, keys)
+        everywhere = dict(
+            rotation=self.positions.rotation(position_ids, length),
+            past_key_values=past_key_values,
+            attention_interface=attention_function(config),
+        )
+        return x, (mask, bias), everywhere
 
     def config_of_call(self, kwargs: dict):
         """The configuration that masks and kernel of this call follow. Only the formula itself ("eager") has weights
@@ -148,6 +184,7 @@ def one_of(input_ids, inputs_embeds, names: str) -> torch.Tensor:
 class Encoder(Stack):
     """N layers of self-attention and feed-forward network  (section 3.1): (B, S) -> (B, S, D)"""
 
+    side = "encoder"
     layer_class = EncoderLayer
     is_causal = False
     _can_record_outputs = {
@@ -155,27 +192,16 @@ class Encoder(Stack):
         "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
     }
 
-    def __init__(self, config: VanillaTransformerConfig):
-        super().__init__(
-            config, config.vocab_size, config.encoder_layers, config.encoder_attention_heads, config.encoder_ffn_dim
-        )
-
     @merge_with_config_defaults
     @capture_outputs
     def forward(self, input_ids=None, attention_mask=None, inputs_embeds=None, **kwargs) -> BaseModelOutput:
         """input_ids: (B, S), attention_mask: (B, S) with 1 for tokens -> last_hidden_state (B, S, D)"""
-        inputs = one_of(input_ids, inputs_embeds, "input_ids and inputs_embeds")
         if input_ids is not None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
-        length = inputs.shape[1]
-        x = self.embed(
-            input_ids, inputs_embeds, token_positions(attention_mask, 0, length, inputs.device), length
-        )  # x: (B, S, D)
-
         config = self.config_of_call(kwargs)
-        mask = create_bidirectional_mask(config=config, inputs_embeds=x, attention_mask=attention_mask)
+        x, shared, everywhere = self.enter(input_ids, inputs_embeds, attention_mask, None, None, config)
         for layer in self.layers:
-            x = layer(x, mask, attention_interface=attention_function(config), **kwargs)
+            x = layer(x, *shared, **everywhere, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(x))
 
 
@@ -187,6 +213,8 @@ DEPTH = {"num_hidden_layers_key": "decoder_layers"} if has_depth else {}
 class Decoder(Stack):
     """N layers of causal self-attention, cross-attention and feed-forward network  (section 3.1)."""
 
+    side = "decoder"
+    inputs = "decoder_input_ids and decoder_inputs_embeds"
     layer_class = DecoderLayer
     is_causal = True
     _can_record_outputs = {
@@ -194,15 +222,6 @@ class Decoder(Stack):
         "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
         "cross_attentions": OutputRecorder(CrossAttention, index=1, layer_name="cross_attn"),
     }
-
-    def __init__(self, config: VanillaTransformerConfig):
-        super().__init__(
-            config,
-            config.decoder_vocab_size,
-            config.decoder_layers,
-            config.decoder_attention_heads,
-            config.decoder_ffn_dim,
-        )
 
     @merge_with_config_defaults
     @capture_outputs
@@ -223,7 +242,6 @@ class Decoder(Stack):
         `attention_mask` covers cached and new tokens, (B, past + T). Keys and values of the T new tokens are added to
         the cache, so that the next call passes only what comes after them.
         """
-        inputs = one_of(input_ids, inputs_embeds, "decoder_input_ids and decoder_inputs_embeds")
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         if past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):
@@ -231,19 +249,9 @@ class Decoder(Stack):
                 f"got past_key_values of type {type(past_key_values).__name__}, expected an EncoderDecoderCache: "
                 "wrap it, EncoderDecoderCache(your_cache, DynamicCache(config=model.config))"
             )
-        past = past_key_values.get_seq_length() if past_key_values is not None else 0
-        if position_ids is None:
-            position_ids = token_positions(attention_mask, past, inputs.shape[1], inputs.device)
-            length = past + inputs.shape[1]
-            if isinstance(length, torch.Tensor):  # of a static cache, whose size is an upper bound
-                length = past_key_values.get_max_length()  # type: ignore[union-attr]
-        else:
-            length = int(position_ids.max()) + 1
-        x = self.embed(input_ids, inputs_embeds, position_ids, length)  # x: (B, T, D)
-
         config = self.config_of_call(kwargs)
-        mask = create_causal_mask(
-            config=config, inputs_embeds=x, attention_mask=attention_mask, past_key_values=past_key_values
+        x, shared, everywhere = self.enter(
+            input_ids, inputs_embeds, attention_mask, position_ids, past_key_values, config
         )
         memory_mask = create_bidirectional_mask(
             config=config,
@@ -252,15 +260,7 @@ class Decoder(Stack):
             encoder_hidden_states=encoder_hidden_states,
         )
         for layer in self.layers:
-            x = layer(
-                x,
-                mask,
-                encoder_hidden_states,  # by position: gradient checkpointing differentiates only such arguments
-                memory_mask=memory_mask,
-                past_key_values=past_key_values,
-                attention_interface=attention_function(config),
-                **kwargs,
-            )
+            x = layer(x, *shared, encoder_hidden_states, memory_mask=memory_mask, **everywhere, **kwargs)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.norm(x), past_key_values=past_key_values if use_cache else None
         )
