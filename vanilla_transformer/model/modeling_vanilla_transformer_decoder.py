@@ -9,7 +9,7 @@
 """
 
 import torch
-from transformers import GenerationConfig, GenerationMixin
+from transformers import GenerationMixin
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
@@ -97,9 +97,6 @@ class VanillaTransformerForCausalLM(LanguageModel, DecoderOnly, GenerationMixin)
         super().__init__(config)
         self.model = VanillaTransformerDecoderModel(config)
         self.add_head(config.vocab_size)
-        if self.generation_config._from_model_config:  # an explicit length: the library's own is 20 tokens
-            tokens = dict(pad_token_id=config.pad_token_id, bos_token_id=config.bos_token_id)
-            self.generation_config = GenerationConfig(max_length=512, eos_token_id=config.eos_token_id, **tokens)
 
     @can_return_tuple
     def forward(

@@ -1,0 +1,81 @@
+"""Every member of the family, one combination of choices after the other, keeps the family's promises."""
+
+import pytest
+import torch
+from family import GENERATING, build, every_member, with_labels
+from properties import (
+    a_window_slides,
+    batch_is_singles,
+    cache_changes_nothing,
+    eager_is_sdpa,
+    nothing_leaks_from_the_future,
+    padding_changes_nothing,
+    reload_is_bit_equal,
+)
+from torch.nn import Embedding, LayerNorm, Linear, RMSNorm
+
+from vanilla_transformer.model.configuration_vanilla_transformer import FeedForward, Norm, Positions, Residual
+from vanilla_transformer.model.layers import FEED_FORWARDS, NORMS, RESIDUALS
+from vanilla_transformer.model.positions import POSITIONS
+
+
+@pytest.mark.parametrize(
+    "words, registry",
+    [(Residual, RESIDUALS), (Norm, NORMS), (Positions, POSITIONS), (FeedForward, FEED_FORWARDS)],
+)
+def test_words_of_the_configuration_are_the_keys_of_the_registries(words, registry):
+    assert list(words.__args__) == list(registry)
+
+
+@every_member()
+def test_member(architecture, choice, tmp_path):
+    model = build(architecture, **choice)
+    eager_is_sdpa(model)
+    padding_changes_nothing(model)
+    batch_is_singles(model)
+    if architecture in GENERATING:
+        nothing_leaks_from_the_future(model)
+        cache_changes_nothing(model)
+    reload_is_bit_equal(model, tmp_path)
+
+
+@every_member()
+def test_gradients_reach_every_weight_and_checkpointing_changes_none(architecture, choice):
+    model, inputs = build(architecture, **choice).train(), with_labels(architecture)
+    found = []
+    for checkpointing in (False, True, "reentrant"):
+        model.zero_grad()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": checkpointing == "reentrant"})
+            model.enable_input_require_grads()
+        torch.manual_seed(0)
+        loss = model(**inputs).loss
+        loss.backward()
+        found.append((loss.detach(), [p.grad.clone() for p in model.parameters()]))
+    for loss, grads in found[1:]:
+        torch.testing.assert_close(loss, found[0][0], atol=0, rtol=1e-6)
+        torch.testing.assert_close(grads, found[0][1], atol=1e-6, rtol=1e-5)
+    # A bias on keys moves all scores of a query alike.
+    still = [n for n, p in model.named_parameters() if not p.grad.abs().sum() and not n.endswith("k_proj.bias")]
+    assert not still
+
+
+@pytest.mark.parametrize("architecture", GENERATING)
+def test_every_kind_of_module_is_initialised(architecture):
+    """As in the paper's base: matrices Xavier-uniform, embeddings N(0, 1/d_model), norms 1 and 0."""
+    model = build(
+        architecture, norm="rmsnorm", positions="relative", feed_forward="swiglu", d_model=64, vocab_size=900
+    )
+    for name, module in model.named_modules():
+        if isinstance(module, Linear) and not name.endswith("lm_head"):
+            assert module.weight.abs().max() <= (6 / sum(module.weight.shape)) ** 0.5
+            assert module.bias is None or not module.bias.any()
+        elif isinstance(module, Embedding):
+            assert module.weight.std().item() == pytest.approx(1 / 8, rel=0.25)
+        elif isinstance(module, (LayerNorm, RMSNorm)):
+            assert (module.weight == 1).all()
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_a_sliding_window_sees_so_many_tokens(window):
+    a_window_slides(build("decoder-only", sliding_window=window))
