@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 # The environment of tests: nothing is asked of a network, and processes side by side do not fight for cores.
 OFFLINE = HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test test-floor lint clean
+.PHONY: demo test test-floor conformance conformance-quick lint clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -32,6 +32,13 @@ lint: $(VENV)/.installed
 
 test-floor: .venv-floor/.installed  ## the test suite on the oldest versions
 	$(OFFLINE) .venv-floor/bin/python -m pytest -n 2
+
+# The tests that transformers writes for its own models, from its source distribution, which pip fetches once.
+conformance: $(VENV)/.installed  ## all models and their variants
+	$(OFFLINE) $(BIN)/python scripts/upstream_conformance.py
+
+conformance-quick: $(VENV)/.installed  ## the paper's three models; without a package index it says so and succeeds
+	$(OFFLINE) $(BIN)/python scripts/upstream_conformance.py --quick
 
 clean:
 	rm -rf .venv .venv-floor runs build *.egg-info

@@ -8,6 +8,7 @@ our recipes. Runs alone and under `accelerate launch`.
 
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from transformers import (
@@ -24,7 +25,7 @@ import vanilla_transformer  # noqa: F401  registers the model with the Auto clas
 from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.evaluation import translation_scores
 from vanilla_transformer.training.checkpoints import checkpoints
-from vanilla_transformer.training.splits import tokenize
+from vanilla_transformer.training.splits import encode_pairs, tokenize
 
 
 @dataclass
@@ -68,8 +69,9 @@ def main() -> None:
 
     with args.main_process_first(desc="tokenizing"):
         train_pairs = pairs(data_args.train_files, "train", data_args.max_train_pairs)
-        train = tokenize(train_pairs, tokenizer, data_args.max_length, "train")
-        validation = tokenize(pairs(data_args.validation_files, "validation"), tokenizer, None, "validation")
+        encode = partial(encode_pairs, tokenizer=tokenizer)
+        train = tokenize(train_pairs, encode, data_args.max_length, "train")
+        validation = tokenize(pairs(data_args.validation_files, "validation"), encode, None, "validation")
 
     def compute_metrics(prediction) -> dict[str, float]:
         ids, labels = prediction

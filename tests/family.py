@@ -29,6 +29,13 @@ ARCHITECTURES = {
     "encoder-only": (VanillaTransformerEncoderConfig, VanillaTransformerForMaskedLM),
 }
 GENERATING = ["encoder-decoder", "decoder-only"]
+SEARCHES = {
+    "greedy": dict(num_beams=1, do_sample=False),
+    "sample": dict(num_beams=1, do_sample=True, top_k=0),
+    "beam": dict(num_beams=4, do_sample=False),
+    "beam_sample": dict(num_beams=3, do_sample=True, top_k=0),
+    "n_best": dict(num_beams=4, do_sample=False, num_return_sequences=3),
+}
 
 
 def pairs_of(choice: dict) -> set:

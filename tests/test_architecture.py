@@ -9,7 +9,8 @@ import pytest
 from tiny import ROOT, run_python
 
 PACKAGE = ROOT / "vanilla_transformer"
-FLOORS = ["model", "data", "interop", "translation", "evaluation", "training", "inspection", "cli"]
+FLOORS = ["reference", "model", "data", "interop", "translation", "evaluation", "training", "inspection", "cli"]
+BESIDE = {"interop": "data", "model": "reference"}  # rooms that are no higher than others: they know nothing of them
 HEAVY = ["matplotlib", "sacrebleu", "datasets", "evaluate", "accelerate", "scipy", "sklearn", "pandas", "gradio"]
 
 
@@ -27,29 +28,37 @@ def imported_floors(module: Path):
         yield from (name.split(".")[1] for name in names if name.startswith("vanilla_transformer."))
 
 
+def imported_packages(module: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level and node.module]
+    return {name.split(".")[0] for name in names}
+
+
 @pytest.mark.parametrize("module", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_downwards(module):
     here = floor(module)
     if here in ("__main__", "_version"):
         return
     allowed = ["_version", "model"] if here == "__init__" else FLOORS[: FLOORS.index(here) + 1]
-    assert set(imported_floors(module)) <= set(allowed)
+    assert set(imported_floors(module)) <= set(allowed) - {BESIDE.get(here)}
 
 
 @pytest.mark.parametrize("module", sorted((PACKAGE / "model").glob("*.py")), ids=lambda path: path.name)
 def test_what_ships_in_a_checkpoint_needs_torch_and_transformers_only(module):
     text = module.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    tops = {
-        alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
-    }
-    tops |= {
-        node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level
-    }
-    assert tops <= {*sys.stdlib_module_names, "torch", "transformers", "huggingface_hub"}
+    assert imported_packages(module) <= {*sys.stdlib_module_names, "torch", "transformers", "huggingface_hub"}
     assert "from __future__ import annotations" not in text
     if module.name != "__init__.py":
         assert text.startswith("# Copyright 2026 ")
+
+
+@pytest.mark.parametrize("module", sorted((PACKAGE / "reference").glob("*.py")), ids=lambda path: path.name)
+def test_the_reference_needs_numpy_alone_and_nothing_of_this_package(module):
+    reads_files = {"safetensors", "tokenizers"} if module.name == "load.py" else set()
+    assert imported_packages(module) <= {*sys.stdlib_module_names, "numpy", *reads_files}
+    nodes = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+    assert all(node.level <= 1 for node in nodes if isinstance(node, ast.ImportFrom))
 
 
 def test_importing_the_package_loads_nothing_heavier_than_transformers(tmp_path):

@@ -118,6 +118,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("-o", "--output", type=Path, required=True, help="folder to save it in")
     p.add_argument("--overwrite", action="store_true", help="replace the folder")
 
+    p = command("convert", run_convert, "make a Marian checkpoint (OPUS-MT) a model of this package, or the reverse")
+    p.add_argument("source", metavar="SOURCE", help="folder or Hub id, such as Helsinki-NLP/opus-mt-en-fr")
+    p.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder to save it in")
+    p.add_argument("--to", choices=["vanilla", "marian"], default="vanilla", help="kind to make (default: vanilla)")
+    p.add_argument("--overwrite", action="store_true", help="replace the model in that folder")
+
     p = command("demo", run_demo, "the phrasebook from corpus to translations, in minutes")
     p.add_argument("-o", "--output", type=Path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
     p.add_argument("--overwrite", action="store_true", help="replace the run folder")
@@ -225,6 +231,17 @@ def run_tokenizer(arguments) -> None:
     tokenizer = learn_tokenizer(texts, arguments.vocab_size)
     save_tokenizer(tokenizer, arguments.output, overwrite=arguments.overwrite)
     print(f"{len(tokenizer)} tokens in {arguments.output}")
+
+
+def run_convert(arguments) -> None:
+    prepare(arguments)
+    from .interop import convert
+
+    model = convert(arguments.source, arguments.output, to=arguments.to, overwrite=arguments.overwrite)
+    print(
+        f"{type(model).__name__} of {model.num_parameters():,} parameters in {arguments.output}; "
+        f"try: echo 'Some text.' | vanilla-transformer translate {shlex.quote(str(arguments.output))}"
+    )
 
 
 def run_demo(arguments) -> int:

@@ -4,7 +4,11 @@ import pytest
 from huggingface_hub.errors import StrictDataclassError
 from tiny import tiny_config
 
-from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerDecoderConfig,
+    VanillaTransformerEncoderConfig,
+)
 from vanilla_transformer.model import configuration_vanilla_transformer as configuration
 from vanilla_transformer.model.layers import FEED_FORWARDS, NORMS, RESIDUALS
 from vanilla_transformer.model.positions import POSITIONS
@@ -83,3 +87,35 @@ def test_words_and_registries_are_the_same():
 def test_a_word_that_no_class_stands_for_is_refused():
     with pytest.raises(StrictDataclassError, match="residual"):
         tiny_config(residual="sandwich")
+
+
+def test_a_near_miss_set_later_is_not_saved(tmp_path):
+    config = tiny_config()
+    config.d_modle = 3
+    with pytest.raises(StrictDataclassError, match="unknown key 'd_modle': did you mean 'd_model'"):
+        config.save_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config_class, fields, message",
+    [
+        (VanillaTransformerDecoderConfig, dict(sliding_window=1), "sliding_window=1: expected at least 2, or None"),
+        (VanillaTransformerDecoderConfig, dict(is_encoder_decoder=True), "describes a single stack"),
+        (VanillaTransformerEncoderConfig, dict(num_attention_heads=7), "is not divisible by num_attention_heads=7"),
+        (VanillaTransformerEncoderConfig, dict(positions="rotary", d_model=24), "d_model / num_attention_heads = 3 is odd"),
+        (VanillaTransformerConfig, dict(rope_theta=500.0), "is read by positions='rotary' only, not by 'sinusoidal'"),
+        (VanillaTransformerConfig, dict(positions="rotary", rope_parameters={"rope_type": "linear", "factor": 2.0}),
+         "expected {'rope_type': 'default'"),
+    ],
+)  # fmt: skip
+def test_contradictions_of_the_family(config_class, fields, message):
+    with pytest.raises(StrictDataclassError, match=message):
+        config_class(**fields)
+
+
+def test_rotary_angles_are_written_down_and_read_again(tmp_path):
+    config = VanillaTransformerDecoderConfig(positions="rotary", rope_theta=500.0)
+    config.save_pretrained(tmp_path)
+    assert VanillaTransformerDecoderConfig.from_pretrained(tmp_path).rope_parameters == {
+        "rope_type": "default", "rope_theta": 500.0
+    }  # fmt: skip

@@ -1,15 +1,8 @@
 import pytest
 import torch
+from family import SEARCHES
 from tiny import random_ids, tiny_model
 from transformers import EncoderDecoderCache, GenerationConfig, StaticCache
-
-SEARCHES = {
-    "greedy": dict(num_beams=1, do_sample=False),
-    "sample": dict(num_beams=1, do_sample=True, top_k=0),
-    "beam": dict(num_beams=4, do_sample=False),
-    "beam_sample": dict(num_beams=3, do_sample=True, top_k=0),
-    "n_best": dict(num_beams=4, do_sample=False, num_return_sequences=3),
-}
 
 
 def padded_batch():
@@ -18,29 +11,12 @@ def padded_batch():
     return ids * mask, mask
 
 
-def searching(model, ids, **options):
-    torch.manual_seed(1)
-    return model.generate(ids, **options)
-
-
 def never_ending(**choice):
     """A model that prefers any token to </s>, so that every output runs into its limit."""
     model = tiny_model(output_bias=True, **choice)
     with torch.no_grad():
         model.lm_head.bias[2] = -1e4
     return model
-
-
-@pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("residual, positions", [("post", "sinusoidal"), ("pre", "learned")])
-def test_with_and_without_cache_and_with_a_static_one(search, residual, positions):
-    model = tiny_model(residual=residual, positions=positions)
-    ids, mask = padded_batch()
-    options = dict(SEARCHES[search], max_new_tokens=12, attention_mask=mask)
-    expected = searching(model, ids, **options)
-    assert len(expected) == 3 * options.get("num_return_sequences", 1)
-    assert torch.equal(searching(model, ids, use_cache=False, **options), expected)
-    assert torch.equal(searching(model, ids, cache_implementation="static", **options), expected)
 
 
 def test_static_cache_given_by_the_caller():
@@ -54,18 +30,6 @@ def test_static_cache_given_by_the_caller():
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])
-def test_batch_of_n_is_n_singles(search):
-    model = tiny_model()
-    ids, mask = padded_batch()
-    options = dict(SEARCHES[search], max_new_tokens=10)
-    together = model.generate(ids, attention_mask=mask, **options)
-    for row, one, length in zip(together, ids, mask.sum(-1), strict=True):
-        alone = model.generate(one[None, :length], **options)[0]
-        assert row[: len(alone)].tolist() == alone.tolist()
-        assert (row[len(alone) :] == 0).all()
-
-
-@pytest.mark.parametrize("search", ["greedy", "beam"])
 def test_padding_mask_is_inferred_when_it_is_not_given(search):
     model = tiny_model()
     ids, mask = padded_batch()
@@ -75,15 +39,6 @@ def test_padding_mask_is_inferred_when_it_is_not_given(search):
     assert torch.equal(model.generate(input_ids=ids, **options), with_mask)
     everything = model.generate(ids, attention_mask=torch.ones_like(mask), **options)
     assert not torch.equal(everything, with_mask)  # the mask matters to this model
-
-
-@pytest.mark.parametrize("search", ["greedy", "beam"])
-def test_left_padding_changes_nothing(search):
-    model = tiny_model()
-    ids = random_ids(2, 5)
-    left = torch.cat([torch.zeros(2, 4, dtype=torch.long), ids], 1)
-    options = dict(SEARCHES[search], max_new_tokens=10)
-    assert torch.equal(model.generate(left, **options), model.generate(ids, **options))
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
@@ -105,14 +60,6 @@ def test_static_cache_with_padded_decoder_prompts():
     ids = random_ids(2, 5)
     expected = model.generate(ids, max_new_tokens=6, **options)
     assert torch.equal(model.generate(ids, max_new_tokens=6, cache_implementation="static", **options), expected)
-
-
-def test_logits_of_each_step_equal_those_without_cache():
-    model = tiny_model()
-    ids, mask = padded_batch()
-    out = model.generate(ids, num_beams=1, max_new_tokens=6, output_logits=True, return_dict_in_generate=True)
-    full = model(input_ids=ids, attention_mask=mask, decoder_input_ids=out.sequences[:, :-1]).logits
-    torch.testing.assert_close(torch.stack(out.logits, 1), full, atol=2e-6, rtol=1e-5)
 
 
 def test_length_limit_is_the_source_plus_fifty_and_capped_outputs_are_counted(warnings_of):

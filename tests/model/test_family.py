@@ -14,18 +14,6 @@ from properties import (
 )
 from torch.nn import Embedding, LayerNorm, Linear, RMSNorm
 
-from vanilla_transformer.model.configuration_vanilla_transformer import FeedForward, Norm, Positions, Residual
-from vanilla_transformer.model.layers import FEED_FORWARDS, NORMS, RESIDUALS
-from vanilla_transformer.model.positions import POSITIONS
-
-
-@pytest.mark.parametrize(
-    "words, registry",
-    [(Residual, RESIDUALS), (Norm, NORMS), (Positions, POSITIONS), (FeedForward, FEED_FORWARDS)],
-)
-def test_words_of_the_configuration_are_the_keys_of_the_registries(words, registry):
-    assert list(words.__args__) == list(registry)
-
 
 @every_member()
 def test_member(architecture, choice, tmp_path):
@@ -76,6 +64,6 @@ def test_every_kind_of_module_is_initialised(architecture):
             assert (module.weight == 1).all()
 
 
-@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("window", [2, 3])
 def test_a_sliding_window_sees_so_many_tokens(window):
     a_window_slides(build("decoder-only", sliding_window=window))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from family import build
 from tiny import random_ids, run_python, tiny_model
 from transformers import AutoModelForSeq2SeqLM
 
@@ -78,3 +79,40 @@ def test_saved_files_are_flat_and_safe(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["auto_map"].keys() == {
         "AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"
     }  # fmt: skip
+
+
+SINGLE = """
+import json, sys, torch, transformers
+assert not any(name.startswith("vanilla_transformer.") for name in sys.modules)
+folder, ids = {folder!r}, torch.tensor({ids})
+base = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+model = transformers.{auto}.from_pretrained(folder, trust_remote_code=True).eval()
+print(json.dumps(dict(
+    names=[type(base).__name__, type(model).__name__],
+    hidden=base(ids).last_hidden_state.double().sum().item(),
+    logits=model(ids).logits.tolist(),
+    generated=model.generate(ids, max_new_tokens=6).tolist() if model.can_generate() else None,
+)))
+model.save_pretrained("second")
+"""
+
+
+@pytest.mark.parametrize(
+    "architecture, auto",
+    [("decoder-only", "AutoModelForCausalLM"), ("encoder-only", "AutoModelForMaskedLM")],
+)
+def test_the_single_stacks_load_without_the_package_too(architecture, auto, tmp_path):
+    model = build(architecture, positions="rotary", norm="rmsnorm", feed_forward="swiglu", residual="pre")
+    model.save_pretrained(tmp_path / "first")
+    ids, folder = random_ids(2, 5), tmp_path / "first"
+    for generation in ("first", "second"):
+        work = tmp_path / f"work-{generation}"
+        work.mkdir()
+        code = SINGLE.format(folder=str(folder), ids=ids.tolist(), auto=auto)
+        out = json.loads(run_python(code, work, without_package=True).splitlines()[-1])
+        assert out["names"] == [type(model.model).__name__, type(model).__name__]
+        assert torch.equal(torch.tensor(out["logits"]), model(ids).logits)
+        assert out["hidden"] == pytest.approx(model.model(ids).last_hidden_state.double().sum().item(), abs=1e-5)
+        if model.can_generate():
+            assert out["generated"] == model.generate(ids, max_new_tokens=6).tolist()
+        folder = work / "second"

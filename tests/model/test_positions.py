@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny import random_ids, tiny_config, tiny_model
 
-from vanilla_transformer.model.positions import SinusoidalPositions, token_positions
+from vanilla_transformer.model.positions import RelativePositions, SinusoidalPositions, token_positions
 
 
 def test_sinusoid_is_the_papers_formula():
@@ -81,3 +81,22 @@ def test_tables_are_left_out_of_what_processes_exchange():
         "model.encoder.positions.table",
         "model.decoder.positions.table",
     ]
+
+
+def test_padding_does_not_count_against_the_end_of_learned_positions():
+    model = tiny_model(positions="learned", max_position_embeddings=6)
+    ids, target = random_ids(1, 5), random_ids(1, 2)
+    padded = torch.cat([ids, torch.zeros(1, 3, dtype=torch.long)], 1)
+    expected = model(input_ids=ids, decoder_input_ids=target).logits
+    out = model(input_ids=padded, attention_mask=padded.ne(0).long(), decoder_input_ids=target).logits
+    torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_buckets_of_distances_are_those_of_t5(is_causal):
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    distances = torch.arange(-400, 401)[None]
+    ours = RelativePositions(tiny_config(), 2, is_causal).bucket(distances)
+    theirs = T5Attention._relative_position_bucket(distances, not is_causal, num_buckets=32, max_distance=128)
+    assert torch.equal(ours, theirs)

@@ -16,7 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints, mean_weights, rotate, select
 from vanilla_transformer.training.train import train
-from vanilla_transformer.training.trainer import TranslationTrainer
+from vanilla_transformer.training.trainer import RecipeTrainer
 
 
 def losses(run: Path) -> dict[int, float]:
@@ -105,13 +105,13 @@ def test_resumed_in_the_middle_of_an_epoch_equals_never_stopped(finished, small_
 
 def test_epochs_are_reshuffled(small_recipe, tmp_path, monkeypatch):
     seen = []
-    original = TranslationTrainer.compute_loss
+    original = RecipeTrainer.compute_loss
 
     def spy(self, model, inputs, *args, **kwargs):
         seen.append(tuple(map(tuple, inputs["input_ids"].tolist())))
         return original(self, model, inputs, *args, **kwargs)
 
-    monkeypatch.setattr(TranslationTrainer, "compute_loss", spy)
+    monkeypatch.setattr(RecipeTrainer, "compute_loss", spy)
     train(
         small_recipe("training.max_steps=null", "training.num_train_epochs=2", "training.eval_steps=50"),
         tmp_path / "r",
@@ -179,17 +179,22 @@ def test_mean_and_choice_of_checkpoints(tmp_path):
         history.append({"step": step, "eval_bleu": bleu})
         (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}))
     (tmp_path / "tmp-checkpoint-4").mkdir()
-    assert [p.name for p in select(tmp_path, "last", 2)] == ["checkpoint-2", "checkpoint-3"]
-    assert [p.name for p in select(tmp_path, "best", 2)] == ["checkpoint-2", "checkpoint-3"]
-    assert [p.name for p in select(tmp_path, "best", 1)] == ["checkpoint-2"]
-    assert mean_weights(select(tmp_path, "last", 3))["w"].item() == 3.0
-    rotate(tmp_path, "best", 1)
+
+    def names(which, count, metric="bleu", greater=True):
+        return [path.name for path in select(tmp_path, which, count, metric, greater)]
+
+    assert names("last", 2) == ["checkpoint-2", "checkpoint-3"]
+    assert names("best", 2) == ["checkpoint-2", "checkpoint-3"]
+    assert names("best", 1) == ["checkpoint-2"]
+    assert names("best", 1, greater=False) == ["checkpoint-1"]
+    assert mean_weights(checkpoints(tmp_path))["w"].item() == 3.0
+    rotate(tmp_path, [tmp_path / "checkpoint-2"])
     assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-2", "checkpoint-3"]  # the best, and the newest
 
 
 def test_disk_full_keeps_the_last_good_checkpoint(small_recipe, tmp_path, monkeypatch):
     run = tmp_path / "run"
-    save_model = TranslationTrainer.save_model
+    save_model = RecipeTrainer.save_model
 
     def full_from_step_10(self, output_dir=None, _internal_call=False):
         save_model(self, output_dir, _internal_call)
@@ -197,7 +202,7 @@ def test_disk_full_keeps_the_last_good_checkpoint(small_recipe, tmp_path, monkey
             (Path(output_dir) / "model.safetensors").write_bytes(b"the first half")
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(TranslationTrainer, "save_model", full_from_step_10)
+    monkeypatch.setattr(RecipeTrainer, "save_model", full_from_step_10)
     message = r"(?s)checkpoint-10 with [0-9]+ MB of disk left: .*No space left.*checkpoint-5 is whole.*--resume"
     with pytest.raises(OSError, match=message):
         train(small_recipe(), run)

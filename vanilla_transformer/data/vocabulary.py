@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers.utils import logging
@@ -11,27 +12,38 @@ from ..model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 logger = logging.get_logger(__name__)
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")  # ids 0, 1 and 2, as the model's configuration has them
+MASK = "<mask>"
+# What is put around a text: translators and readers learn where it ends, a causal model begins with <s> and goes on.
+Template = Literal["translation", "causal", "masked"]
+TEMPLATES: dict[Template, str] = {"translation": "{} </s>", "causal": "<s> {}", "masked": "<s> {} </s>"}
 ALPHABET = pre_tokenizers.ByteLevel.alphabet()  # one character for each of the 256 bytes, hence no <unk>
 
 
 def learn_tokenizer(
-    texts: Iterable[str], vocab_size: int, *, model_max_length: int = 512, show_progress: bool = True
+    texts: Iterable[str],
+    vocab_size: int,
+    *,
+    template: Template = "translation",
+    model_max_length: int = 512,
+    show_progress: bool = True,
 ) -> VanillaTransformerTokenizer:
     """A byte-level BPE of `vocab_size` tokens: `decode(encode(x)) == NFC(x)` for every text.
 
     Args:
         texts: sentences of both languages.
         vocab_size: tokens in all, the 3 special ones and the 256 bytes included.
+        template: what is put around a text, see `TEMPLATES`; "masked" has a token <mask> as well.
         model_max_length: longest sequence in training, in tokens; a figure for the user, nothing is cut to it.
 
     Raises:
         ValueError: if the vocabulary is smaller than its alphabet.
     """
-    smallest = len(SPECIAL_TOKENS) + len(ALPHABET)
+    mask = [MASK] if template == "masked" else []
+    smallest = len(SPECIAL_TOKENS) + len(mask) + len(ALPHABET)
     if vocab_size < smallest:
         raise ValueError(
             f"got vocab_size={vocab_size}, expected at least {smallest}: {len(ALPHABET)} bytes and "
-            f"{len(SPECIAL_TOKENS)} special tokens"
+            f"{len(SPECIAL_TOKENS) + len(mask)} special tokens"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
@@ -39,7 +51,7 @@ def learn_tokenizer(
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=list(SPECIAL_TOKENS),
+        special_tokens=[*SPECIAL_TOKENS, *mask],
         initial_alphabet=ALPHABET,
         show_progress=show_progress,
     )
@@ -53,8 +65,11 @@ def learn_tokenizer(
     tokenizer.train_from_iterator(counted(), trainer)
     if not lines:
         raise ValueError("got no text to learn a vocabulary from: expected files with sentences in both languages")
+    around = TEMPLATES[template]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", SPECIAL_TOKENS.index("</s>"))]
+        single=around.format("$A"),
+        pair=f"{around.format('$A')} {around.format('$B')}",
+        special_tokens=[(token, SPECIAL_TOKENS.index(token)) for token in ("<s>", "</s>")],
     )
     if tokenizer.get_vocab_size() < vocab_size:
         logger.warning(
@@ -66,8 +81,11 @@ def learn_tokenizer(
         pad_token="<pad>",
         bos_token="<s>",
         eos_token="</s>",
+        mask_token=mask[0] if mask else None,
+        padding_side="left" if template == "causal" else "right",  # text goes on at the right
         model_max_length=model_max_length,
-        split_special_tokens=True,  # "</s>" in a user's text is text
+        # "</s>" in a user's text is text. Only where a text must be able to say <mask>, it can say the others too.
+        split_special_tokens=not mask,
         clean_up_tokenization_spaces=False,
     )
 

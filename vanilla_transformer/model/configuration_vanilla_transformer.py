@@ -131,7 +131,7 @@ class FamilyConfig(PreTrainedConfig):
 
     def problems(self) -> list[str]:
         """What contradicts what: fields, values and remedy, one sentence each."""
-        problems = []
+        problems = near_misses(vars(self), self.field_names())  # set after construction: it could not be loaded again
         for name in self.size_fields["heads"]:
             heads = getattr(self, name)
             if heads < 1 or self.d_model % heads:
@@ -268,8 +268,9 @@ class VanillaTransformerDecoderConfig(SingleStackConfig):
 
     def problems(self) -> list[str]:
         problems = super().problems()
-        if self.sliding_window is not None and self.sliding_window < 1:
-            problems.append(f"sliding_window={self.sliding_window}: expected at least 1, or None")
+        # Of a window of one token, transformers' sliding caches keep everything instead of nothing.
+        if self.sliding_window is not None and self.sliding_window < 2:
+            problems.append(f"sliding_window={self.sliding_window}: expected at least 2, or None")
         return problems
 
 
@@ -280,12 +281,18 @@ class VanillaTransformerEncoderConfig(SingleStackConfig):
     model_type = "vanilla_transformer_encoder"
 
 
-def reject_near_misses(keys, names) -> None:
-    """Raise `ValueError` for every key that is nearly, but not exactly, one of the names."""
+def near_misses(keys, names) -> list[str]:
+    """A sentence for every key that is nearly, but not exactly, one of the names."""
     problems = []
     for key in keys:
         near = get_close_matches(key, names, n=1, cutoff=NEAR_MISS) if key not in names else []
         if near:
             problems.append(f"unknown key {key!r}: did you mean {near[0]!r}?")
+    return problems
+
+
+def reject_near_misses(keys, names) -> None:
+    """Raise `ValueError` for every key that is nearly, but not exactly, one of the names."""
+    problems = near_misses(keys, names)
     if problems:
         raise ValueError("; ".join(problems))

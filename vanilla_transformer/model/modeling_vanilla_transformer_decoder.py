@@ -107,6 +107,7 @@ class VanillaTransformerForCausalLM(LanguageModel, DecoderOnly, GenerationMixin)
         past_key_values: Cache | None = None,
         inputs_embeds=None,
         labels=None,
+        shift_labels=None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         label_smoothing: float = 0.0,
@@ -118,21 +119,24 @@ class VanillaTransformerForCausalLM(LanguageModel, DecoderOnly, GenerationMixin)
 
         Args:
             labels: the same ids as `input_ids`, -100 for padding; they are shifted here.
+            shift_labels: shifted already, in place of `labels`, as trainings that split a sequence have them.
             logits_to_keep, label_smoothing, skip_logits, num_items_in_batch: see `LanguageModel.logits_and_loss`.
         """
         self.check_keywords(kwargs)
+        if shift_labels is None and labels is not None:
+            shift_labels = shift_left(labels)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
-            use_cache=False if labels is not None else use_cache,
+            use_cache=False if shift_labels is not None else use_cache,
             **kwargs,
         )
         logits, loss = self.logits_and_loss(
             outputs.last_hidden_state,
-            None if labels is None else shift_left(labels),
+            shift_labels,
             logits_to_keep,
             label_smoothing,
             skip_logits,

@@ -128,13 +128,17 @@ class LearnedPositions(Doors, nn.Embedding):
         self.limit = config.max_position_embeddings
 
     def embed(self, x, positions, length):
-        if length > self.limit:
+        if length > self.limit and not self.reaches(positions):
             raise ValueError(
                 f"got a sequence of {length} tokens, but learned positions end at "
                 f"max_position_embeddings={self.limit}: shorten or truncate the input, or train with "
                 "positions='sinusoidal'"
             )
         return x + self(positions)
+
+    def reaches(self, positions: torch.Tensor) -> bool:
+        """Whether it is padding alone that makes the sequence too long; compiled code does not ask."""
+        return not torch.compiler.is_compiling() and int(positions.max()) < self.num_embeddings
 
 
 class RotaryPositions(Sinusoids):

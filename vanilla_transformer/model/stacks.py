@@ -85,6 +85,11 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         super().save_pretrained(save_directory, **kwargs)
 
 
+# How tensor parallelism shards the projections of a layer: by heads and by columns of the inner layer.
+SHARDS = {"fc1": "colwise", "gate": "colwise", "fc2": "rowwise", "o_proj": "rowwise"}
+SHARDS |= dict.fromkeys(["q_proj", "k_proj", "v_proj"], "colwise")
+
+
 class Stack(VanillaTransformerPreTrainedModel):
     """Embeddings, positions and N equal layers: what the encoder and the decoder have in common."""
 
@@ -92,15 +97,6 @@ class Stack(VanillaTransformerPreTrainedModel):
     inputs = "input_ids and inputs_embeds"  # the names that a user knows them by
     layer_class: type[nn.Module]
     is_causal: bool
-    _tp_plan = {
-        "layers.*.*_attn.q_proj": "colwise",
-        "layers.*.*_attn.k_proj": "colwise",
-        "layers.*.*_attn.v_proj": "colwise",
-        "layers.*.*_attn.o_proj": "rowwise",
-        "layers.*.feed_forward.fc1": "colwise",
-        "layers.*.feed_forward.gate": "colwise",
-        "layers.*.feed_forward.fc2": "rowwise",
-    }
 
     def __init__(self, config: FamilyConfig):
         super().__init__(config)
@@ -115,6 +111,12 @@ class Stack(VanillaTransformerPreTrainedModel):
         )
         self.norm = RESIDUALS[config.residual].final_norm(config)
         self.gradient_checkpointing = False
+        self._tp_plan = {"embed_tokens": "embedding_rowwise"} | {
+            f"layers.*.{name}": SHARDS[kind]
+            for name, _ in self.layers[0].named_modules()
+            # A bias has a number for every head, and so needs all of them in one place.
+            if (kind := name.rpartition(".")[2]) in SHARDS and not ("attn" in name and self.positions.opens_bias)
+        }
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:

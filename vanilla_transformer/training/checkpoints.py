@@ -1,6 +1,7 @@
 """Checkpoints on disk: whole or not there at all; which to keep, which to resume, and their mean."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -54,16 +55,17 @@ def metric_history(run: Path, metric: str) -> dict[int, float]:
     return {entry["step"]: entry[metric] for entry in state["log_history"] if metric in entry}
 
 
-def select(run: Path, which: str, count: int) -> list[Path]:
+def select(run: Path, which: str, count: int, metric: str, greater_is_better: bool) -> list[Path]:
     """The `count` checkpoints that a mean is taken of, oldest first.
 
     Args:
-        which: `"last"`, or `"best"` by validation BLEU.
+        which: `"last"`, or `"best"` by `metric`, such as `"bleu"` on the validation set.
     """
     paths = checkpoints(run)
     if which == "best":
-        bleu = metric_history(run, "eval_bleu")
-        paths = sorted(paths, key=lambda path: bleu.get(step_of(path), float("-inf")))
+        sign = 1 if greater_is_better else -1
+        history = metric_history(run, f"eval_{metric}")
+        paths = sorted(paths, key=lambda path: sign * history.get(step_of(path), -sign * math.inf))
     return sorted(paths[-count:], key=step_of)
 
 
@@ -74,10 +76,9 @@ def step_of(path: Path) -> int:
     return int(match[1])
 
 
-def rotate(run: Path, which: str, count: int) -> None:
-    """Delete all checkpoints but those that the final mean may need, and the newest, from which a run resumes."""
-    keep = {*select(run, which, count), checkpoints(run)[-1]}
-    for path in checkpoints(run):
+def rotate(run: Path, keep: list[Path]) -> None:
+    """Delete all checkpoints but those to keep, and the newest, from which a run resumes."""
+    for path in checkpoints(run)[:-1]:
         if path not in keep:
             shutil.rmtree(path)
 

@@ -14,9 +14,19 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import yaml
 
 from ..data.corpora import read_lines
-from ..model.configuration_vanilla_transformer import VanillaTransformerConfig
+from ..model.configuration_vanilla_transformer import (
+    FamilyConfig,
+    VanillaTransformerConfig,
+    VanillaTransformerDecoderConfig,
+    VanillaTransformerEncoderConfig,
+)
 
 SPLITS = ("train", "validation", "test")
+CONFIGURATIONS: dict[str, type[FamilyConfig]] = {
+    "translation": VanillaTransformerConfig,
+    "causal-lm": VanillaTransformerDecoderConfig,
+    "masked-lm": VanillaTransformerEncoderConfig,
+}
 SHIPPED = resources.files("vanilla_transformer") / "recipes"
 
 
@@ -28,6 +38,7 @@ class CorpusRecipe:
     name: Literal["files", "phrasebook", "copy", "reverse"] = "files"
     source_lang: str = "en"
     target_lang: str = "fr"
+    side: Literal["source", "target"] = "target"  # the one that a language model reads
     folder: str | None = None
     train: list[str] | None = None
     validation: list[str] | None = None
@@ -86,6 +97,7 @@ class DecodingRecipe:
 class Recipe:
     """Everything that a training depends on. `model` names a preset and overrides of its fields."""
 
+    task: Literal["translation", "causal-lm", "masked-lm"] = "translation"
     corpus: CorpusRecipe = field(default_factory=CorpusRecipe)
     tokenizer: TokenizerRecipe | None = field(default_factory=TokenizerRecipe)
     model: dict[str, Any] | None = field(default_factory=lambda: {"preset": "base"})
@@ -127,6 +139,8 @@ class Recipe:
                 problems.append(f"{name}={getattr(training, name)}: expected a number in [0, 1)")
         if training.seed < 0 or corpus.seed < 0:
             problems.append(f"training.seed={training.seed}, corpus.seed={corpus.seed}: expected numbers from 0 on")
+        if self.task != "translation" and self.decoding != DecodingRecipe():
+            problems.append(f"decoding is read by task=translation only, and the task is {self.task}: leave it out")
         if not math.isfinite(self.decoding.length_penalty):
             problems.append(f"length_penalty={self.decoding.length_penalty}: expected a finite number")
         if corpus.max_length > training.max_tokens:
@@ -139,10 +153,11 @@ class Recipe:
         if problems:
             raise ValueError("invalid recipe: " + "; ".join(problems))
 
-    def model_config(self, vocab_size: int) -> VanillaTransformerConfig:
+    def model_config(self, vocab_size: int) -> FamilyConfig:
+        config_class = CONFIGURATIONS[self.task]
         fields = dict(self.model or {})
         preset = fields.pop("preset", "base")
-        known = set(VanillaTransformerConfig.field_names())
+        known = set(config_class.field_names())
         for key in fields:
             if key not in known:
                 raise ValueError(unknown_key("model.", key, known))
@@ -150,7 +165,7 @@ class Recipe:
                 raise ValueError(f"model.{key} is decided by the tokenizer and the task: leave it out of the recipe")
         if not fields.get("share_encoder_decoder_embeddings", True):
             raise ValueError("model.share_encoder_decoder_embeddings=false: training knows one joint vocabulary only")
-        return VanillaTransformerConfig.preset(preset, **{"vocab_size": vocab_size, **fields})
+        return config_class.preset(preset, **{"vocab_size": vocab_size, **fields})
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -1,6 +1,7 @@
 """From a recipe's corpus to checked pairs, and from pairs to token ids."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from datasets import Dataset
@@ -80,18 +81,23 @@ def fingerprint(pairs: Dataset) -> str:
     return digest.hexdigest()
 
 
-def tokenize(pairs: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None, name: str) -> Dataset:
-    """The columns `input_ids`, `labels` and `length` (the longer side, in tokens, `</s>` included).
+def encode_pairs(batch: dict, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[list[int]]]:
+    """Token ids of the columns `source` and `target`: `input_ids` and `labels`, each with `</s>` at its end."""
+    encoded = tokenizer(batch["source"], text_target=batch["target"], verbose=False)
+    return {"input_ids": encoded["input_ids"], "labels": encoded["labels"]}
 
-    Pairs with a side of more than `max_length` tokens are dropped, and counted aloud.
+
+def tokenize(pairs: Dataset, encode: Callable[[dict], dict], max_length: int | None, name: str) -> Dataset:
+    """The columns of ids that `encode` gives for a batch of pairs, and `length` (of the longest, in tokens).
+
+    Pairs with more than `max_length` tokens in any column are dropped, and counted aloud.
     """
 
-    def encode(batch):
-        encoded = tokenizer(batch["source"], text_target=batch["target"], verbose=False)
-        lengths = [max(len(s), len(t)) for s, t in zip(encoded["input_ids"], encoded["labels"], strict=True)]
-        return {"input_ids": encoded["input_ids"], "labels": encoded["labels"], "length": lengths}
+    def with_lengths(batch):
+        columns = encode(batch)
+        return columns | {"length": [max(map(len, row)) for row in zip(*columns.values(), strict=True)]}
 
-    encoded = pairs.map(encode, batched=True, remove_columns=pairs.column_names, desc=f"tokenizing {name}")
+    encoded = pairs.map(with_lengths, batched=True, remove_columns=pairs.column_names, desc=f"tokenizing {name}")
     if max_length is None:
         return encoded
     report = CorpusReport()

@@ -12,6 +12,7 @@ import json
 import platform
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,25 +21,21 @@ import yaml
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import (
-    AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
-    PreTrainedTokenizerBase,
+    PreTrainedConfig,
     Seq2SeqTrainingArguments,
     set_seed,
 )
 
 from ..data.vocabulary import learn_tokenizer
-from ..evaluation.metrics import translation_scores
-from ..model.configuration_vanilla_transformer import VanillaTransformerConfig
-from ..model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM
-from ..translation import Translator
+from ..model.configuration_vanilla_transformer import FamilyConfig
 from ..translation.translate import check_folder
-from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, select, step_of
-from .recipe import DecodingRecipe, Recipe
+from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, step_of
+from .recipe import Recipe
 from .splits import fingerprint, load_splits, tokenize
-from .trainer import StopOnInterrupt, TranslationTrainer
+from .tasks import TASKS, TranslationTask
+from .trainer import RecipeTrainer, StopOnInterrupt
 
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
@@ -74,20 +71,23 @@ def train(
         ValueError: for recipes that contradict the run or the model to start from, and for corpora that are refused.
     """
     check_run(recipe, run, resume, overwrite, from_model)
+    task = TASKS[recipe.task](recipe)
     set_seed(recipe.training.seed)
     splits = load_splits(recipe.corpus)
     attention = recipe.training.attn_implementation
     if resume:
         tokenizer = AutoTokenizer.from_pretrained(run / "tokenizer")
-        model = AutoModelForSeq2SeqLM.from_pretrained(checkpoints(run)[-1], attn_implementation=attention)
+        model = task.auto_class.from_pretrained(checkpoints(run)[-1], attn_implementation=attention)
     elif from_model:
-        tokenizer, model = load_base(recipe, from_model)
+        tokenizer, model = load_base(task, from_model)
     else:
-        tokenizer, model = new_base(recipe, splits["train"])
-    model.generation_config.update(**generation_settings(recipe.decoding))
+        tokenizer, model = new_base(task, splits["train"])
+    if model.can_generate():
+        model.generation_config.update(**task.generation_settings())
+    encode = partial(task.encode, tokenizer=tokenizer)
     encoded = {
-        "train": tokenize(splits["train"], tokenizer, recipe.corpus.max_length, "train"),
-        "validation": tokenize(splits["validation"], tokenizer, None, "validation"),
+        "train": tokenize(splits["train"], encode, recipe.corpus.max_length, "train"),
+        "validation": tokenize(splits["validation"], encode, None, "validation"),
     }
     if not resume:
         if run.exists():
@@ -100,15 +100,15 @@ def train(
     )
 
     stop = StopOnInterrupt()
-    trainer = TranslationTrainer(
+    trainer = RecipeTrainer(
         model=model,
-        args=training_arguments(recipe, model, run),
+        args=training_arguments(task, model, run),
         train_dataset=encoded["train"],
         eval_dataset=encoded["validation"],
         processing_class=tokenizer,
-        data_collator=DataCollatorForSeq2Seq(tokenizer),
+        data_collator=task.collator(tokenizer),
         callbacks=[stop, *early_stopping(recipe)],
-        recipe=recipe.training,
+        task=task,
         validation_text=splits["validation"],
     )
     remove_unfinished(run)
@@ -118,7 +118,7 @@ def train(
     if stop.stopped:
         return TrainingResult(run, None, step, splits)
     if trainer.is_world_process_zero():
-        finish(recipe, run, trainer, splits["validation"])
+        finish(task, run, trainer, splits["validation"])
     return TrainingResult(run, run / "model", step, splits)
 
 
@@ -170,8 +170,9 @@ def check_same_recipe(recipe: Recipe, run: Path) -> None:
         )
 
 
-def new_base(recipe: Recipe, train_pairs: Dataset):
+def new_base(task: TranslationTask, train_pairs: Dataset):
     """A tokenizer learned from the training pairs, or a given one, and a model with fresh weights."""
+    recipe = task.recipe
     if recipe.model is None or recipe.tokenizer is None:
         raise ValueError("the recipe has no model or no tokenizer section: only `--from MODEL` can fill it in")
     if recipe.tokenizer.path is not None:
@@ -179,29 +180,34 @@ def new_base(recipe: Recipe, train_pairs: Dataset):
             raise FileNotFoundError(f"tokenizer.path={recipe.tokenizer.path} does not exist: name its folder")
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer.path)
     else:
-        texts = (text for side in ("source", "target") for text in train_pairs[side])
-        tokenizer = learn_tokenizer(texts, recipe.tokenizer.vocab_size, model_max_length=recipe.corpus.max_length)
-    model = VanillaTransformerForSeq2SeqLM._from_config(
+        tokenizer = learn_tokenizer(
+            task.texts(train_pairs),
+            recipe.tokenizer.vocab_size,
+            template=task.template,
+            model_max_length=recipe.corpus.max_length,
+        )
+    model = task.model_class._from_config(
         recipe.model_config(vocab_size=len(tokenizer)), attn_implementation=recipe.training.attn_implementation
     )
     return tokenizer, model
 
 
-def load_base(recipe: Recipe, name: str):
+def load_base(task: TranslationTask, name: str):
     """Model and tokenizer to be fine-tuned.
 
     Raises:
         ValueError: if the model is of another architecture, has two vocabularies, or contradicts the recipe.
     """
-    model = AutoModelForSeq2SeqLM.from_pretrained(
+    recipe = task.recipe
+    model = task.auto_class.from_pretrained(
         name, dtype=torch.float32, attn_implementation=recipe.training.attn_implementation
     )
-    if type(model).__name__ != VanillaTransformerForSeq2SeqLM.__name__:
+    if type(model).__name__ != task.model_class.__name__:
         raise ValueError(
-            f"{name} is a {type(model).__name__}, expected a {VanillaTransformerForSeq2SeqLM.__name__}: models of "
+            f"{name} is a {type(model).__name__}, expected a {task.model_class.__name__}: models of "
             "transformers are fine-tuned with scripts/run_translation.py"
         )
-    if not model.config.share_encoder_decoder_embeddings:
+    if not getattr(model.config, "share_encoder_decoder_embeddings", True):
         raise ValueError(f"{name} has two vocabularies: training knows models with one joint vocabulary")
     tokenizer = AutoTokenizer.from_pretrained(name)
     contradictions = []
@@ -231,24 +237,15 @@ def load_base(recipe: Recipe, name: str):
 NOT_ARCHITECTURE = {"vocab_size", "decoder_vocab_size", "max_position_embeddings", "use_cache", "is_encoder_decoder"}
 
 
-def architecture(config: VanillaTransformerConfig) -> dict:
-    """The fields of our own class that describe the network, token ids and vocabulary left out."""
-    own = vars(VanillaTransformerConfig)["__annotations__"]
+def architecture(config: FamilyConfig) -> dict:
+    """The fields of our own classes that describe the network, token ids and vocabulary left out."""
+    own = FamilyConfig.__dataclass_fields__.keys() | type(config).__dataclass_fields__.keys()
+    own -= PreTrainedConfig.__dataclass_fields__.keys()
     return {name: getattr(config, name) for name in own if not (name in NOT_ARCHITECTURE or name.endswith("token_id"))}
 
 
-def generation_settings(decoding: DecodingRecipe) -> dict:
-    beams = decoding.num_beams > 1
-    return {
-        "max_length": decoding.max_length,
-        "num_beams": decoding.num_beams,
-        "length_penalty": decoding.length_penalty if beams else None,
-        "early_stopping": True if beams else None,
-    }
-
-
-def training_arguments(recipe: Recipe, model, run: Path) -> Seq2SeqTrainingArguments:
-    t = recipe.training
+def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTrainingArguments:
+    t = task.recipe.training
     peak = t.learning_rate or model.config.d_model**-0.5 * t.warmup_steps**-0.5
     schedule = {"timescale": t.warmup_steps} if t.lr_scheduler_type == "inverse_sqrt" else None
     return Seq2SeqTrainingArguments(
@@ -274,8 +271,8 @@ def training_arguments(recipe: Recipe, model, run: Path) -> Seq2SeqTrainingArgum
         save_strategy="steps",
         save_steps=t.eval_steps,
         logging_steps=min(100, t.eval_steps),
-        metric_for_best_model="bleu",
-        greater_is_better=True,
+        metric_for_best_model=task.metric,
+        greater_is_better=task.greater_is_better,
         use_cache=True,  # of the configuration that is saved; training itself never caches
         report_to="none",
     )
@@ -295,14 +292,19 @@ def write_provenance(recipe: Recipe, run: Path, splits: dict[str, Dataset]) -> N
     (run / "provenance.json").write_text(json.dumps(facts, indent=2), "utf-8")
 
 
-def finish(recipe: Recipe, run: Path, trainer: TranslationTrainer, validation: Dataset) -> None:
-    """Average, score the newest weights and the mean on the validation set by beam search, and save the mean."""
+def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, validation: Dataset) -> None:
+    """Average, score the newest weights and the mean on the validation set, and save the mean."""
     model, tokenizer = trainer.accelerator.unwrap_model(trainer.model).eval(), trainer.processing_class
-    chosen = select(run, recipe.training.average, recipe.training.average_checkpoints)
-    scores = {"newest": validation_scores(model, tokenizer, validation)}
+
+    def scores() -> dict:
+        loss = trainer.nats_per_token(model, trainer.eval_dataset)
+        return {"loss": loss, **task.scores(model, tokenizer, validation, trainer.batches(trainer.eval_dataset))}
+
+    chosen = trainer.chosen_checkpoints()
+    validated = {"newest": scores()}
     model.load_state_dict(mean_weights(chosen), strict=False)  # tied weights stand in the file once
     model.tie_weights()
-    scores["mean"] = validation_scores(model, tokenizer, validation)
+    validated["mean"] = scores()
     aside = run / "tmp-model"
     model.save_pretrained(aside)
     tokenizer.save_pretrained(aside)
@@ -311,13 +313,7 @@ def finish(recipe: Recipe, run: Path, trainer: TranslationTrainer, validation: D
         "step": trainer.state.global_step,
         "mean_of": [path.name for path in chosen],
         "parameters": model.num_parameters(),
-        "decoding": generation_settings(recipe.decoding),
-        "validation": scores,
+        "decoding": task.generation_settings(),
+        "validation": validated,
     }
     (run / "result.json").write_text(json.dumps(result, indent=2), "utf-8")
-
-
-def validation_scores(model, tokenizer: PreTrainedTokenizerBase, validation: Dataset) -> dict:
-    translations = [t.text for t in Translator(model, tokenizer)(list(validation["source"]), progress=True)]
-    scores = translation_scores(translations, list(validation["target"]))
-    return {score.name: {"score": round(score.score, 2), "signature": score.signature} for score in scores}

@@ -1,9 +1,10 @@
-"""`Seq2SeqTrainer` with what training a translator adds: token-budget batches, smoothing in the model, BLEU by
-decoding, checkpoints that are whole or not there, and an orderly end on Ctrl-C."""
+"""`Seq2SeqTrainer` with what a recipe adds: token-budget batches, smoothing in the model, measures of its task such as
+BLEU by decoding, checkpoints that are whole or not there, and an orderly end on Ctrl-C."""
 
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -12,32 +13,30 @@ from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import Seq2SeqTrainer, TrainerCallback
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
 from ..data.batching import TokenBudgetSampler
-from ..evaluation.metrics import translation_scores
-from ..translation import Translator
-from .checkpoints import TMP, checkpoints, publish, rotate
-from .recipe import TrainingRecipe
+from .checkpoints import TMP, checkpoints, publish, rotate, select
+from .tasks import TranslationTask
 
 logger = logging.get_logger(__name__)
 
-SAMPLES = 3  # translations shown at each evaluation
 
-
-class TranslationTrainer(Seq2SeqTrainer):
-    """Trains on tokenised pairs (`input_ids`, `labels`, `length`) and evaluates on text as well.
+class RecipeTrainer(Seq2SeqTrainer):
+    """Trains on token ids (columns of ids, and `length`) and evaluates on text as well.
 
     Args:
-        recipe: the recipe's section `training`.
-        validation_text: pairs (`source`, `target`) whose first `recipe.eval_pairs` are decoded at each evaluation.
+        task: what is trained, see `tasks.py`.
+        validation_text: pairs (`source`, `target`), the first `eval_pairs` of which are decoded at each evaluation.
         The rest are those of `Seq2SeqTrainer`; `processing_class` is the tokenizer.
     """
 
-    def __init__(self, *args, recipe: TrainingRecipe, validation_text: Dataset, **kwargs):
+    def __init__(self, *args, task: TranslationTask, validation_text: Dataset, **kwargs):
         super().__init__(*args, **kwargs)
-        self.recipe = recipe
-        self.validation_text = validation_text.select(range(min(recipe.eval_pairs, len(validation_text))))
+        self.task = task
+        self.recipe = task.recipe.training
+        self.validation_text = validation_text.select(range(min(self.recipe.eval_pairs, len(validation_text))))
 
     def get_train_dataloader(self) -> DataLoader:
         sampler = TokenBudgetSampler(self.train_dataset["length"], self.recipe.max_tokens, self.recipe.seed)
@@ -45,7 +44,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def loader(self, dataset: Dataset, sampler: TokenBudgetSampler) -> DataLoader:
         return DataLoader(
-            dataset.select_columns(["input_ids", "labels"]),
+            dataset.remove_columns("length"),
             batch_sampler=sampler,
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
@@ -57,33 +56,39 @@ class TranslationTrainer(Seq2SeqTrainer):
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
-        """Loss in nats per target token over the whole set, sacreBLEU of greedy translations, three of them shown."""
+        """Loss in nats per target token over the whole set, what the task measures, and some of its outputs."""
         model = self.accelerator.unwrap_model(self.model).eval()
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
-        translator = Translator(model, self.processing_class)
-        sources, references = list(self.validation_text["source"]), list(self.validation_text["target"])
-        translations = [t.text for t in translator(sources, num_beams=1)]
-        metrics = {
-            f"{metric_key_prefix}_loss": self.nats_per_token(model, dataset),
-            f"{metric_key_prefix}_bleu": translation_scores(translations, references, ["BLEU"])[0].score,
-        }
+        measured, shown = self.task.measure(model, self.processing_class, self.validation_text, self.batches(dataset))
+        metrics = {"loss": self.nats_per_token(model, dataset), **measured}
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         self.log(metrics)
         if self.is_world_process_zero():
-            for source, reference, translation in list(zip(sources, references, translations, strict=True))[:SAMPLES]:
-                tqdm.write(f"  {source}\n    -> {translation}\n     = {reference}")
+            for sample in shown:
+                tqdm.write(f"  {sample}")
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def batches(self, dataset: Dataset) -> Iterator[dict]:
+        """All of a validation set, the same batches each time."""
+        budget = max(self.recipe.max_tokens, max(dataset["length"]))
+        for batch in self.loader(dataset, TokenBudgetSampler(dataset["length"], budget, seed=0)):
+            yield self._prepare_inputs(dict(batch))
 
     @torch.no_grad()
     def nats_per_token(self, model, dataset: Dataset) -> float:
         total, tokens = 0.0, 0
-        budget = max(self.recipe.max_tokens, max(dataset["length"]))
-        for batch in self.loader(dataset, TokenBudgetSampler(dataset["length"], budget, seed=0)):
-            batch = self._prepare_inputs(dict(batch))
+        for batch in self.batches(dataset):
             with self.accelerator.autocast():
                 total += model(**batch, skip_logits=True, num_items_in_batch=1).loss.item()
             tokens += int((batch["labels"] != -100).sum())
         return total / tokens
+
+    def chosen_checkpoints(self) -> list[Path]:
+        """Those that the final mean is taken of, as things stand."""
+        recipe, task = self.recipe, self.task
+        run = Path(self.args.output_dir)
+        return select(run, recipe.average, recipe.average_checkpoints, task.metric, task.greater_is_better)
 
     def _get_output_dir(self, trial) -> str:
         """transformers writes a checkpoint in place; here it does so in a folder aside (see `_save_checkpoint`)."""
@@ -101,10 +106,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         try:
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()  # each process has written its random state
+            self.state.best_model_checkpoint = None  # a path aside; which one is the best, `select` finds out
             if self.is_world_process_zero():
+                self.state.save_to_json(str(aside / name / TRAINER_STATE_NAME))
                 publish(aside / name, run / name)
                 aside.rmdir()
-                rotate(run, self.recipe.average, self.recipe.average_checkpoints)
+                rotate(run, self.chosen_checkpoints())
         except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
             good, free = checkpoints(run), shutil.disk_usage(run).free / 1e6  # torch does not say that a disk is full
             raise OSError(

@@ -1,0 +1,123 @@
+"""The shipped recipes of the two language models learn something within a minute, and resume like the translators."""
+
+import json
+import math
+from collections import Counter
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
+
+from vanilla_transformer.training.recipe import load_recipe
+from vanilla_transformer.training.splits import load_splits
+from vanilla_transformer.training.train import train
+
+
+def trigram_nats(training: list[str], texts: list[str]) -> float:
+    """Nats per character of an interpolated trigram model of characters (Witten and Bell 1991)."""
+    seen, followers, total = Counter(), Counter(), Counter()
+    alphabet = len(set("".join(training))) + 1
+
+    def grams(text):
+        text = f"\2\2{text}\3"
+        return ((text[end - 2 : end], text[end]) for end in range(2, len(text)))
+
+    for text in training:
+        for history, letter in grams(text):
+            for context in (history, history[1:], ""):
+                followers[context] += not seen[context, letter]
+                seen[context, letter] += 1
+                total[context] += 1
+
+    def probability(context, letter):
+        if not total[context]:
+            return probability(context[1:], letter)
+        lower = probability(context[1:], letter) if context else 1 / alphabet
+        return (seen[context, letter] + followers[context] * lower) / (total[context] + followers[context])
+
+    nats = [-math.log(probability(*gram)) for text in texts for gram in grams(text)]
+    return sum(nats) / len(nats)
+
+
+def test_trigram_by_hand():
+    """After "aa", of which it has seen a, b and the end once each (2 kinds twice seen ...): all letters sum to 1."""
+    training = ["aab", "aaa"]
+    letters = [sum(math.exp(-trigram_nats(training, [text]) * (len(text) + 1)) for text in texts)
+               for texts in (["", "a", "b"], ["aa", "ab", "ba", "bb"])]  # fmt: skip
+    assert 0 < letters[0] < 1 and 0 < letters[1] < 1 and sum(letters) < 1
+
+
+def test_characters_beat_a_trigram(tmp_path):
+    recipe = load_recipe("char-lm")
+    result = train(recipe, tmp_path / "run")
+    texts = {name: list(split["target"]) for name, split in result.splits.items()}
+    baseline = trigram_nats(texts["train"], texts["validation"])
+    tokenizer, model = AutoTokenizer.from_pretrained(result.model), AutoModelForCausalLM.from_pretrained(result.model)
+    nats = characters = 0.0
+    for text in texts["validation"]:
+        ids = torch.tensor([[*tokenizer(text)["input_ids"], tokenizer.eos_token_id]])
+        with torch.no_grad():
+            nats += model.eval()(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
+        characters += len(text) + 1
+    assert nats / characters < 0.8 * baseline
+    told = json.loads((tmp_path / "run" / "result.json").read_text())["validation"]["mean"]["loss"]
+    assert told == pytest.approx(nats / sum(len(text.encode()) + 1 for text in texts["validation"]), rel=1e-3)
+    answer = pipeline("text-generation", model=str(result.model))("Est-ce que", max_new_tokens=40, do_sample=False)
+    assert answer[0]["generated_text"].startswith("Est-ce que")
+    assert len(set(answer[0]["generated_text"].split())) >= 4
+
+
+def test_masked_tokens_are_found_five_times_as_often_as_by_the_commonest(tmp_path):
+    result = train(load_recipe("mlm"), tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(result.model)
+    ids = [i for text in result.splits["validation"]["target"] for i in tokenizer(text)["input_ids"][1:-1]]
+    unigram = 100 * Counter(ids).most_common(1)[0][1] / len(ids)
+    accuracy = json.loads((tmp_path / "run" / "result.json").read_text())["validation"]["mean"]["accuracy"]
+    assert accuracy > 5 * unigram
+    best = pipeline("fill-mask", model=str(result.model))("Est-ce que le roi<mask> un livre ?", top_k=1)
+    assert "<mask>" not in best[0]["sequence"]
+    assert type(AutoModelForMaskedLM.from_pretrained(result.model)).__name__ == "VanillaTransformerForMaskedLM"
+
+
+SMALL = [
+    "corpus.sizes={train: 300, validation: 20, test: 10}",
+    "tokenizer.vocab_size=300",
+    "model.d_model=16",
+    "model.num_attention_heads=2",
+    "model.ffn_dim=32",
+    "model.dropout=0.1",
+    "training.max_tokens=512",
+    "training.max_steps=12",
+    "training.warmup_steps=4",
+    "training.lr_scheduler_type=inverse_sqrt",
+    "training.eval_steps=5",
+    "training.eval_pairs=4",
+]
+
+
+@pytest.mark.parametrize("name", ["char-lm", "mlm"])
+def test_a_killed_run_goes_on_with_the_very_same_batches_and_masks(name, tmp_path):
+    train(load_recipe(name, SMALL), tmp_path / "whole")
+    train(load_recipe(name, [*SMALL, "training.max_steps=5"]), tmp_path / "parts")
+    train(load_recipe(name, SMALL), tmp_path / "parts", resume=True)
+    auto = {"char-lm": AutoModelForCausalLM, "mlm": AutoModelForMaskedLM}[name]
+    whole, parts = (auto.from_pretrained(tmp_path / run / "model").state_dict() for run in ("whole", "parts"))
+    differences = {key: (whole[key] - parts[key]).abs().max().item() for key in whole}
+    assert max(differences.values()) < 1e-6, differences
+
+
+def test_which_checkpoint_is_best_is_a_matter_of_the_loss(tmp_path):
+    settings = [*SMALL, "training.average=best", "training.average_checkpoints=1", "training.learning_rate=0.5"]
+    train(load_recipe("char-lm", settings), tmp_path / "run")
+    state = json.loads(next((tmp_path / "run").glob("checkpoint-12/trainer_state.json")).read_text())
+    losses = {entry["step"]: entry["eval_loss"] for entry in state["log_history"] if "eval_loss" in entry}
+    chosen = json.loads((tmp_path / "run" / "result.json").read_text())["mean_of"]
+    assert chosen == [f"checkpoint-{min(losses, key=losses.get)}"]
+
+
+def test_a_language_model_reads_one_side_and_no_decoding():
+    assert load_splits(load_recipe("mlm", SMALL).corpus)["train"].column_names == ["source", "target", "family"]
+    with pytest.raises(ValueError, match="decoding is read by task=translation only, and the task is causal-lm"):
+        load_recipe("char-lm", ["decoding.num_beams=2"])
+    with pytest.raises(ValueError, match="task: got 'poetry', expected one of translation, causal-lm, masked-lm"):
+        load_recipe("char-lm", ["task=poetry"])

@@ -1,0 +1,57 @@
+"""From one folder to another: model and tokenizer, ready for `translate`, the pipeline and the Auto classes."""
+
+import shutil
+from pathlib import Path
+from typing import Literal
+
+from transformers import PreTrainedModel
+
+from .loading import load_tokenizer
+from .marian import from_marian, to_marian
+
+DIRECTIONS = {"vanilla": from_marian, "marian": to_marian}
+
+
+def convert(
+    source: str | Path, output: Path, *, to: Literal["vanilla", "marian"] = "vanilla", overwrite: bool = False
+) -> PreTrainedModel:
+    """Convert the model at `source` and save it in the folder `output`, with its tokenizer beside it.
+
+    Args:
+        source: a folder or a Hub id; a Marian checkpoint for `to="vanilla"`, one of ours for `to="marian"`.
+        overwrite: replace a model that is in `output`, once the new one is complete.
+
+    Raises:
+        FileExistsError: if `output` has content that must not be replaced.
+        OSError: if there is no such model, or no tokenizer beside it.
+        ValueError: if it cannot be converted; all reasons at once.
+    """
+    if to not in DIRECTIONS:
+        raise ValueError(f"got to={to!r}: expected one of {', '.join(DIRECTIONS)}")
+    output = Path(output).resolve()
+    check_output(Path(source).resolve(), output, overwrite)
+    model = DIRECTIONS[to](source)
+    tokenizer = load_tokenizer(source)
+    half = output.with_name(f"tmp-{output.name}")
+    if half.exists():
+        shutil.rmtree(half)  # of a conversion that was interrupted
+    model.save_pretrained(half)
+    tokenizer.save_pretrained(half)
+    if output.exists():
+        shutil.rmtree(output)
+    half.rename(output)
+    return model
+
+
+def check_output(source: Path, output: Path, overwrite: bool) -> None:
+    """Raise, before any work, for a folder that must not be replaced."""
+    if output.exists() and not output.is_dir():
+        raise FileExistsError(f"{output} is a file: name a folder")
+    if not output.is_dir() or not any(output.iterdir()):
+        return
+    if source.exists() and source.is_relative_to(output):
+        raise FileExistsError(f"{output} holds the source itself: choose another folder with -o")
+    if not overwrite:
+        raise FileExistsError(f"{output} exists: replace it with --overwrite, or choose another folder with -o")
+    if not (output / "config.json").exists():
+        raise FileExistsError(f"{output} holds something that is no model: choose another folder with -o")

@@ -1,0 +1,178 @@
+"""What a recipe can train, one class each: what it reads of a corpus, and how it is measured while it learns.
+
+| task | model | reads | measured by |
+|---|---|---|---|
+| translation | encoder-decoder | both sides | loss, BLEU of greedy translations |
+| causal-lm | decoder-only | one side | loss; shows how it goes on |
+| masked-lm | encoder-only | one side, 15 % of it hidden | loss, share of hidden tokens found |
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    PreTrainedTokenizerBase,
+)
+
+from ..data.vocabulary import Template
+from ..evaluation.metrics import translation_scores
+from ..model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM
+from ..model.modeling_vanilla_transformer_decoder import VanillaTransformerForCausalLM
+from ..model.modeling_vanilla_transformer_encoder import VanillaTransformerForMaskedLM
+from ..translation import Translator
+from .recipe import Recipe
+from .splits import encode_pairs
+
+SAMPLES = 3  # outputs shown at each evaluation
+MASKED = 0.15  # of the tokens, as in BERT (Devlin et al. 2019, section 3.1), with its 80 / 10 / 10 percent
+
+
+class TranslationTask:
+    """From source to target, by teacher forcing."""
+
+    auto_class = AutoModelForSeq2SeqLM
+    model_class = VanillaTransformerForSeq2SeqLM
+    template: Template = "translation"
+    metric, greater_is_better = "bleu", True
+
+    def __init__(self, recipe: Recipe):
+        self.recipe = recipe
+
+    def texts(self, pairs: Dataset) -> Iterator[str]:
+        """What a vocabulary is learned from."""
+        return (text for side in ("source", "target") for text in pairs[side])
+
+    def encode(self, batch: dict, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[list[int]]]:
+        """Columns of token ids for sentences in the columns `source` and `target`."""
+        return encode_pairs(batch, tokenizer)
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase):
+        return DataCollatorForSeq2Seq(tokenizer)
+
+    def generation_settings(self) -> dict:
+        """What `generation_config.json` of the finished model will say."""
+        decoding = self.recipe.decoding
+        beams = decoding.num_beams > 1
+        return {
+            "max_length": decoding.max_length,
+            "num_beams": decoding.num_beams,
+            "length_penalty": decoding.length_penalty if beams else None,
+            "early_stopping": True if beams else None,
+        }
+
+    def measure(self, model, tokenizer, pairs: Dataset, batches: Iterable[dict]) -> tuple[dict[str, float], list[str]]:
+        """Numbers of an evaluation beside the loss, and some outputs to be shown.
+
+        Args:
+            pairs: some validation pairs, as text.
+            batches: all of them, as the loss reads them.
+        """
+        sources, references = list(pairs["source"]), list(pairs["target"])
+        translations = [t.text for t in Translator(model, tokenizer)(sources, num_beams=1)]
+        shown = list(zip(sources, translations, references, strict=True))[:SAMPLES]
+        bleu = translation_scores(translations, references, ["BLEU"])[0].score
+        return {"bleu": bleu}, [f"{source}\n    -> {ours}\n     = {reference}" for source, ours, reference in shown]
+
+    def scores(self, model, tokenizer, pairs: Dataset, batches: Iterable[dict]) -> dict:
+        """What result.json says of a finished model: here the metrics of translation, by beam search."""
+        translations = [t.text for t in Translator(model, tokenizer)(list(pairs["source"]), progress=True)]
+        scores = translation_scores(translations, list(pairs["target"]))
+        return {score.name: {"score": round(score.score, 2), "signature": score.signature} for score in scores}
+
+
+class ContinuationCollator(DataCollatorForLanguageModeling):
+    """Nothing is to predict <s>: a text that is padded on the left has something before it."""
+
+    def torch_call(self, examples):
+        batch = super().torch_call(examples)
+        batch["labels"][batch["input_ids"] == self.tokenizer.bos_token_id] = -100
+        return batch
+
+
+class CausalTask(TranslationTask):
+    """One side of the corpus, each token from those before it."""
+
+    auto_class = AutoModelForCausalLM
+    model_class = VanillaTransformerForCausalLM
+    template: Template = "causal"
+    metric, greater_is_better = "loss", False
+
+    def texts(self, pairs):
+        return iter(pairs[self.recipe.corpus.side])
+
+    def encode(self, batch, tokenizer):
+        encoded = tokenizer(batch[self.recipe.corpus.side], verbose=False)
+        return {"input_ids": [[*ids, tokenizer.eos_token_id] for ids in encoded["input_ids"]]}
+
+    def collator(self, tokenizer):
+        return ContinuationCollator(tokenizer, mlm=False)
+
+    def generation_settings(self):
+        return {}
+
+    def measure(self, model, tokenizer, pairs, batches):
+        beginnings = [text[: len(text) // 3] for text in pairs[self.recipe.corpus.side][:SAMPLES]]
+        encoded = tokenizer(beginnings, padding=True, return_tensors="pt").to(model.device)
+        output = model.generate(**encoded, do_sample=False, max_new_tokens=50)
+        texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+        return {}, [f"{begun} -> {text}" for begun, text in zip(beginnings, texts, strict=True)]
+
+    def scores(self, model, tokenizer, pairs, batches):
+        return self.measure(model, tokenizer, pairs, batches)[0]
+
+
+class MaskCollator(DataCollatorForLanguageModeling):
+    """Which tokens are hidden depends on the batch alone, so that a training that resumes hides the very same ones."""
+
+    def torch_call(self, examples):
+        ids = [token for example in examples for token in example["input_ids"]]
+        digest = hashlib.sha256(str(ids).encode()).digest()
+        self.generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        return super().torch_call(examples)
+
+
+class MaskedTask(CausalTask):
+    """One side of the corpus, hidden tokens from all others."""
+
+    auto_class = AutoModelForMaskedLM
+    model_class = VanillaTransformerForMaskedLM
+    template: Template = "masked"
+
+    def encode(self, batch, tokenizer):
+        return {"input_ids": tokenizer(batch[self.recipe.corpus.side], verbose=False)["input_ids"]}
+
+    def collator(self, tokenizer):
+        return MaskCollator(tokenizer, mlm_probability=MASKED)
+
+    @torch.no_grad()
+    def measure(self, model, tokenizer, pairs, batches):
+        """`accuracy`: percent of the hidden tokens of `batches` that are found."""
+        found = hidden = 0
+        shown: list[str] = []
+        for batch in batches:
+            best = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.argmax(-1)
+            masked = batch["labels"] != -100
+            found += int((best == batch["labels"])[masked].sum())
+            hidden += int(masked.sum())
+            for row in range(len(best) if len(shown) < SAMPLES else 0):
+                kept = batch["attention_mask"][row].bool()
+                filled = torch.where(masked[row], best[row], batch["input_ids"][row])
+                before, after = (without_ends(tokenizer, ids[kept]) for ids in (batch["input_ids"][row], filled))
+                shown.append(f"{before}\n    -> {after}")
+        return {"accuracy": 100 * found / max(hidden, 1)}, shown[:SAMPLES]
+
+
+def without_ends(tokenizer, ids: torch.Tensor) -> str:
+    """The text of ids (L,) with <mask> and without <s> and </s>."""
+    ends = {tokenizer.bos_token_id, tokenizer.eos_token_id}
+    return tokenizer.decode([i for i in ids.tolist() if i not in ends])
+
+
+TASKS = {"translation": TranslationTask, "causal-lm": CausalTask, "masked-lm": MaskedTask}
