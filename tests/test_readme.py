@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from tiny import ENGLISH, FRENCH, ROOT, run_python, tiny_model
+from tiny_marian import marian_checkpoint
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.M | re.S)
@@ -21,6 +22,8 @@ def in_seconds(text: str) -> str:
     text = text.replace("preset: small", "preset: tiny, d_model: 16, encoder_ffn_dim: 16, decoder_ffn_dim: 16")
     text = text.replace("vocab_size: 8000", "vocab_size: 300")
     text = re.sub(r"max_steps: \d+", "max_steps: 2, eval_steps: 2, eval_pairs: 2", text)
+    short = "--set training.max_steps=2 --set training.eval_steps=2 --set 'corpus.sizes={train: 400, validation: 20}'"
+    text = re.sub(r"(train (char-lm|mlm) .*)", rf"\1 {short}", text)
     return text.replace("training.max_steps=30000", "training.max_steps=3")
 
 
@@ -34,6 +37,8 @@ def workplace(tmp_path_factory, tokenizer):
     network.generation_config.max_length = 10
     network.save_pretrained(model)
     tokenizer.save_pretrained(model)
+    # A folder of that name is found before the Hub is asked.
+    marian_checkpoint(folder / "Helsinki-NLP" / "opus-mt-en-fr")
     for name, lines in (("news", ENGLISH), ("test", ENGLISH), ("train", ENGLISH * 5), ("valid", ENGLISH)):
         (folder / f"{name}.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         french = FRENCH * (len(lines) // len(FRENCH))
@@ -61,6 +66,20 @@ def test_python_snippet(number, workplace):
     text = in_seconds(blocks("python")[number]).replace('"runs/hf",', '"runs/hf", use_cpu=True,')
     out = run_python(text, workplace, OMP_NUM_THREADS="1")
     assert "print(" not in text or out.strip()
+
+
+def test_the_map_of_equations_names_things_that_exist():
+    """Equation -> NumPy function -> torch class or function -> test."""
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", README.split("## Right, by three")[1], re.M)[2:]
+    code = {
+        room: "".join(path.read_text(encoding="utf-8") for path in (ROOT / room).glob("*.py"))
+        for room in ("vanilla_transformer/reference", "vanilla_transformer/model", "tests/reference")
+    }
+    assert len(rows) > 12
+    for _, *columns in rows:
+        for names, (room, text) in zip(columns, code.items(), strict=True):
+            for name in re.findall(r"`([\w.]+)`", names):
+                assert re.search(rf"(def|class) {name.split('.')[-1]}\b", text), (room, name)
 
 
 def test_make_targets_of_the_readme_exist():

@@ -170,11 +170,13 @@ def decoding_settings(arguments) -> dict:
 def run_train(arguments) -> int:
     prepare(arguments)
     from .training.recipe import load_recipe
+    from .training.tasks import TASKS
     from .training.train import train
 
+    recipe = load_recipe(arguments.recipe, arguments.settings)
     run = arguments.output or Path("runs") / Path(arguments.recipe).stem
     result = train(
-        load_recipe(arguments.recipe, arguments.settings),
+        recipe,
         run,
         resume=arguments.resume,
         overwrite=arguments.overwrite,
@@ -187,7 +189,7 @@ def run_train(arguments) -> int:
         print(f"stopped after step {result.step}, which is saved. Go on with: {shlex.join(again)}", file=sys.stderr)
         return 130
     print(json.dumps(json.loads((run / "result.json").read_text("utf-8")), indent=2))
-    print(f"the model is in {result.model}; try: echo 'Some text.' | vanilla-transformer translate {result.model}")
+    print(f"the model is in {result.model}; try: {TASKS[recipe.task].usage.format(result.model)}")
     return 0
 
 

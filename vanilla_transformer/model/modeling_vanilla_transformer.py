@@ -15,12 +15,14 @@ The main road (B batch, S source length, T target length, D d_model, V vocabular
 | ids to text | tokenizer | str |
 """
 
+from typing import Unpack
+
 import torch
 from torch import nn
 from transformers import GenerationMixin
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
-from transformers.utils import can_return_tuple
+from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding import LengthLimitMixin, paper_generation_config
@@ -90,7 +92,7 @@ class VanillaTransformerModel(EncoderDecoder):
         decoder_inputs_embeds=None,
         decoder_position_ids=None,
         use_cache: bool | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """input_ids: (B, S), decoder_input_ids: (B, T) -> last_hidden_state (B, T, D); masks have 1 for tokens.
 
@@ -182,7 +184,7 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, LanguageModel, EncoderDec
         label_smoothing: float = 0.0,
         skip_logits: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """input_ids: (B, S), decoder_input_ids or labels: (B, T) -> logits (B, T, V), and the loss.
 

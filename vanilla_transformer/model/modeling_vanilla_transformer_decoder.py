@@ -8,12 +8,14 @@
 | logits by the tied embedding | `VanillaTransformerForCausalLM` | (B, T, V) |
 """
 
+from typing import Unpack
+
 import torch
 from transformers import GenerationMixin
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.utils import can_return_tuple
+from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -63,7 +65,7 @@ class VanillaTransformerDecoderModel(DecoderOnly, Stack):
         past_key_values: Cache | None = None,
         inputs_embeds=None,
         use_cache: bool | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
         """input_ids: (B, T) -> last_hidden_state (B, T, D) and the cache; `attention_mask` covers cached tokens too,
         (B, past + T), with 1 for tokens.
@@ -113,7 +115,7 @@ class VanillaTransformerForCausalLM(LanguageModel, DecoderOnly, GenerationMixin)
         label_smoothing: float = 0.0,
         skip_logits: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
         """input_ids: (B, T) -> logits (B, T, V) of the token that follows each, and the loss.
 

@@ -8,8 +8,10 @@
 | logits by the tied embedding | `VanillaTransformerForMaskedLM` | (B, S, V) |
 """
 
+from typing import Unpack
+
 from transformers.modeling_outputs import MaskedLMOutput
-from transformers.utils import can_return_tuple
+from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_vanilla_transformer import VanillaTransformerEncoderConfig
 from .head import LanguageModel
@@ -50,7 +52,7 @@ class VanillaTransformerForMaskedLM(LanguageModel, EncoderOnly):
         label_smoothing: float = 0.0,
         skip_logits: bool = False,
         num_items_in_batch=None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
         """input_ids: (B, S) -> logits (B, S, V), and the loss.
 

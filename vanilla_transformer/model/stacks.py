@@ -3,6 +3,7 @@
 
 import copy
 import inspect
+from typing import Unpack
 
 import torch
 from torch import nn
@@ -111,13 +112,13 @@ class Stack(VanillaTransformerPreTrainedModel):
         )
         self.norm = RESIDUALS[config.residual].final_norm(config)
         self.gradient_checkpointing = False
+        self.post_init()
         self._tp_plan = {"embed_tokens": "embedding_rowwise"} | {
             f"layers.*.{name}": SHARDS[kind]
             for name, _ in self.layers[0].named_modules()
             # A bias has a number for every head, and so needs all of them in one place.
             if (kind := name.rpartition(".")[2]) in SHARDS and not ("attn" in name and self.positions.opens_bias)
         }
-        self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embed_tokens
@@ -196,7 +197,9 @@ class Encoder(Stack):
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(self, input_ids=None, attention_mask=None, inputs_embeds=None, **kwargs) -> BaseModelOutput:
+    def forward(
+        self, input_ids=None, attention_mask=None, inputs_embeds=None, **kwargs: Unpack[TransformersKwargs]
+    ) -> BaseModelOutput:
         """input_ids: (B, S), attention_mask: (B, S) with 1 for tokens -> last_hidden_state (B, S, D)"""
         if input_ids is not None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
@@ -237,7 +240,7 @@ class Decoder(Stack):
         inputs_embeds=None,
         position_ids=None,
         use_cache: bool | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """input_ids: (B, T), encoder_hidden_states: (B, S, D) -> last_hidden_state (B, T, D) and the cache.
 
