@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 # The environment of tests: nothing is asked of a network, and processes side by side do not fight for cores.
 OFFLINE = HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test test-floor conformance conformance-quick lint clean
+.PHONY: demo test test-full test-floor conformance conformance-quick lint clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -18,6 +18,9 @@ demo: $(VENV)/.installed  ## train, score and use a translator in minutes
 
 test: $(VENV)/.installed lint  ## lint, types, and the test suite
 	$(OFFLINE) $(BIN)/python -m pytest -n 2
+
+test-full: $(VENV)/.installed lint  ## all combinations of choices, not only those that make all pairs
+	$(OFFLINE) $(BIN)/python -m pytest -n 2 -m "full or not full"
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

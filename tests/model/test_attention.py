@@ -70,16 +70,3 @@ def test_half_precision_with_padding(dtype, attn):
     out = model.to(dtype)(**inputs).logits
     assert out.dtype == dtype
     torch.testing.assert_close(out.float(), expected, atol=0.1, rtol=0.05)
-
-
-def test_flex_attention_computes_the_same():
-    model = tiny_model(d_model=64)
-    ids, labels = random_ids(2, 20), random_ids(2, 16)
-    inputs = dict(input_ids=ids, attention_mask=torch.tensor([[1] * 20, [1] * 12 + [0] * 8]))
-    with torch.no_grad():
-        expected = model(**inputs, labels=labels).logits
-        generated = model.generate(**inputs, num_beams=1, max_new_tokens=4)
-        model.set_attn_implementation("flex_attention")
-        torch.testing.assert_close(model(**inputs, labels=labels).logits, expected, atol=1e-5, rtol=1e-5)
-        assert torch.equal(model.generate(**inputs, num_beams=1, max_new_tokens=4), generated)
-        assert len(model(**inputs, labels=labels, output_attentions=True).cross_attentions) == 2

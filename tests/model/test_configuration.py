@@ -102,7 +102,7 @@ def test_a_near_miss_set_later_is_not_saved(tmp_path):
         (VanillaTransformerDecoderConfig, dict(sliding_window=1), "sliding_window=1: expected at least 2, or None"),
         (VanillaTransformerDecoderConfig, dict(is_encoder_decoder=True), "describes a single stack"),
         (VanillaTransformerEncoderConfig, dict(num_attention_heads=7), "is not divisible by num_attention_heads=7"),
-        (VanillaTransformerEncoderConfig, dict(positions="rotary", d_model=24), "d_model / num_attention_heads = 3 is odd"),
+        (VanillaTransformerEncoderConfig, dict(positions="rotary", d_model=24), "num_attention_heads = 3 is odd"),
         (VanillaTransformerConfig, dict(rope_theta=500.0), "is read by positions='rotary' only, not by 'sinusoidal'"),
         (VanillaTransformerConfig, dict(positions="rotary", rope_parameters={"rope_type": "linear", "factor": 2.0}),
          "expected {'rope_type': 'default'"),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from family import ARCHITECTURES, batch, build, with_labels
+from family import ARCHITECTURES, GENERATING, batch, build, with_labels
 from peft import LoraConfig, PeftModel, get_peft_model
 from properties import attention_rows_sum_to_one, reload_is_bit_equal
 from transformers import AutoConfig, AutoModel, pipeline
@@ -16,6 +16,7 @@ AUTO = {
     "encoder-only": "AutoModelForMaskedLM",
 }
 TASKS = {"encoder-decoder": "SEQ_2_SEQ_LM", "decoder-only": "CAUSAL_LM", "encoder-only": "FEATURE_EXTRACTION"}
+IDS = torch.tensor([[1, 9, 8, 7, 6], [1, 5, 4, 3, 7]])
 each = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
 
@@ -72,19 +73,35 @@ def test_half_precision(architecture, dtype, positions, tmp_path):
     assert all(p.grad.isfinite().all() for p in half.parameters())
 
 
-@each
-@pytest.mark.parametrize("attn", ["sdpa", "eager", "flex_attention"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "relative"])
-def test_every_kernel_gives_the_same_logits(architecture, attn, positions):
-    model = build(architecture, positions=positions, d_model=32)
+@pytest.mark.parametrize(
+    "architecture, positions",
+    [("encoder-decoder", "sinusoidal"), ("decoder-only", "relative"),
+     *(pytest.param(*case, marks=pytest.mark.full)
+       for case in [("encoder-decoder", "relative"), ("decoder-only", "rotary"), ("encoder-only", "relative")])],
+)  # fmt: skip
+def test_flex_attention_computes_the_same(architecture, positions):
+    torch._dynamo.reset()  # its kernels for CPUs know no sizes that vary from call to call
+    model = build(architecture, positions=positions, d_model=64)
     inputs = batch(architecture)
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     inputs["attention_mask"][0, 4:] = 0
-    expected = model(**inputs).logits
-    model.set_attn_implementation(attn)
     with torch.no_grad():
-        torch.testing.assert_close(model(**inputs).logits[1:], expected[1:], atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(model(**inputs).logits[0, :4], expected[0, :4], atol=1e-5, rtol=1e-4)
+        expected = model(**inputs).logits
+        model.set_attn_implementation("flex_attention")
+        logits = model(**inputs).logits
+        torch.testing.assert_close(logits[1:], expected[1:], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(logits[0, :4], expected[0, :4], atol=1e-5, rtol=1e-4)
+        assert len(model(**inputs, output_attentions=True)[-1]) == 2  # which the formula itself computes
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", GENERATING)
+def test_flex_attention_decodes_the_same(architecture):
+    torch._dynamo.reset()
+    model = build(architecture, d_model=64)
+    expected = model.generate(IDS, num_beams=1, max_new_tokens=4)
+    model.set_attn_implementation("flex_attention")
+    assert torch.equal(model.generate(IDS, num_beams=1, max_new_tokens=4), expected)
 
 
 @each
