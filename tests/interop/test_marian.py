@@ -515,6 +515,8 @@ def test_mistakes_are_told_in_a_line(opus, model_dir, tmp_path, capsys):
     tiny_marian().save_pretrained(opus)
     for file in ("source.spm", "target.spm", "vocab.json"):
         (opus / file).unlink()
+    assert "lacks files" in error(opus)
+    (opus / "tokenizer_config.json").unlink()
     assert "has a model but no tokenizer" in error(opus)
     assert not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""A checkpoint of one kind, from a folder or the Hub, or an error that says what is there instead."""
+"""A checkpoint from a folder or the Hub, or an error that says what is there instead."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -6,7 +6,10 @@ from typing import Any
 
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+# What the tokenizers of transformers' translation models are saved as.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "source.spm", "sentencepiece.bpe.model", "spiece.model")
 
 
 def load_model(source: str | Path | PreTrainedModel, kind: Any) -> Any:
@@ -24,48 +27,77 @@ def load_model(source: str | Path | PreTrainedModel, kind: Any) -> Any:
                 f"{kind.__name__} ({expected!r})"
             )
         return source
-    name = str(source)
-    check_folder(Path(name))
-    try:
-        config = AutoConfig.from_pretrained(name)
-    except (OSError, HFValidationError) as error:
-        raise OSError(f"there is no folder {name!r}, and the Hub gives no such model ({error!s:.200})") from error
+    check_folder(Path(source))
+    config = read_config(source)
     if config.model_type != expected:
-        raise ValueError(f"{name} is a model of type {config.model_type!r}: expected {expected!r} ({kind.__name__})")
+        raise ValueError(f"{source} is a model of type {config.model_type!r}: expected {expected!r} ({kind.__name__})")
+    return load_weights(source, kind)
+
+
+def read_config(source: str | Path) -> PreTrainedConfig:
+    """Raises `OSError` if there is none at `source`, a folder or a Hub id."""
     try:
-        model, report = kind.from_pretrained(name, output_loading_info=True)
+        return AutoConfig.from_pretrained(str(source))
+    except (OSError, HFValidationError) as error:
+        raise OSError(
+            f"there is no folder {str(source)!r}, and the Hub gives no such model ({error!s:.200})"
+        ) from error
+
+
+def load_weights(source: str | Path, kind: Any, **options) -> Any:
+    """`kind.from_pretrained` in evaluation mode, which accepts no checkpoint that lacks a tensor.
+
+    Raises:
+        OSError: if the weights are damaged or incomplete.
+    """
+    try:
+        model, report = kind.from_pretrained(str(source), output_loading_info=True, **options)
     except SafetensorError as error:
-        raise OSError(f"the weights in {name} are damaged ({error}): copy or download them again") from error
+        raise OSError(f"the weights in {source} are damaged ({error}): copy or download them again") from error
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise OSError(
-            f"the weights in {name} lack {len(missing)} tensors that {kind.__name__} has, such as {missing[0]}: "
-            "are they those of another model?"
+            f"the weights in {source} lack {len(missing)} tensors that {type(model).__name__} has, such as "
+            f"{missing[0]}: are they those of another model?"
         )
     return model.eval()
 
 
 def check_folder(folder: Path) -> None:
-    """transformers takes what is no folder for a Hub id, `ORGANISATION/NAME`."""
-    if not folder.exists() and (folder.is_absolute() or len(folder.parts) > 2):
-        raise FileNotFoundError(f"{folder} does not exist: expected the folder of a saved model, or a Hub id")
-    if folder.exists() and not (folder / "config.json").exists():
-        raise OSError(f"{folder} has no config.json: expected the folder of a saved model, or a Hub id")
+    """Raise `OSError` for a folder without a model; transformers takes what is no folder for a Hub id."""
+    expected = "expected the folder of a saved model, such as RUN/model"
+    if not folder.exists():
+        if folder.is_absolute() or len(folder.parts) > 2:
+            raise FileNotFoundError(f"{folder} does not exist: {expected}")
+        return
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file: {expected}")
+    if not (folder / "config.json").exists():
+        inner = f"; {folder / 'model'} has one" if (folder / "model" / "config.json").exists() else ""
+        raise OSError(f"{folder} has no config.json: {expected}{inner}")
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer beside the model at `source`.
 
     Raises:
-        OSError: if there is none.
+        OSError: if there is none, of which transformers would make an empty one, or if files of it are missing.
         ImportError: if Marian's, which stands in SentencePiece files, lacks that library.
     """
     folder = Path(source)
-    if folder.is_dir() and not any((folder / file).exists() for file in ("tokenizer.json", "source.spm")):
-        raise OSError(
-            f"{folder} has a model but no tokenizer (tokenizer.json, or source.spm and its like): copy it there, or "
-            "convert the model alone with vanilla_transformer.interop"
-        )
-    if not (folder / "tokenizer.json").exists() and find_spec("sentencepiece") is None:
+    check_tokenizer(folder)
+    if (folder / "source.spm").exists() and find_spec("sentencepiece") is None:
         raise ImportError(f"the tokenizer of {source} needs SentencePiece: pip install 'vanilla-transformer[marian]'")
-    return AutoTokenizer.from_pretrained(str(source))
+    try:
+        return AutoTokenizer.from_pretrained(str(source))
+    except TypeError as error:  # that of a tokenizer in several files, one of which is not there
+        raise OSError(f"the tokenizer beside the model in {source} lacks files ({error}): copy all of them") from error
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Raise `OSError` for the folder of a model that has no tokenizer beside it."""
+    if folder.is_dir() and not any((folder / file).exists() for file in TOKENIZER_FILES):
+        raise OSError(
+            f"{folder} has a model but no tokenizer ({', '.join(TOKENIZER_FILES[:3])}): save it there with "
+            f"tokenizer.save_pretrained({str(folder)!r})"
+        )

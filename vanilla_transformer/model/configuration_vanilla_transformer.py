@@ -158,6 +158,12 @@ class FamilyConfig(PreTrainedConfig):
                 f"positions='sinusoidal' pairs sines with cosines, but d_model={self.d_model} is odd: "
                 "choose an even d_model or positions='learned'"
             )
+        vocabulary = max(self.vocab_size, getattr(self, "decoder_vocab_size", None) or 0)
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+            value = getattr(self, name, None)
+            for token in value if isinstance(value, list) else [value]:
+                if token is not None and not 0 <= token < vocabulary:
+                    problems.append(f"{name}={token}: expected a token of the vocabulary, 0 to {vocabulary - 1}")
         return problems + self.rope_problems()
 
     def rope_problems(self) -> list[str]:

@@ -29,8 +29,8 @@ from transformers import (
 )
 
 from ..data.vocabulary import learn_tokenizer
+from ..interop.loading import check_folder, check_tokenizer, load_tokenizer
 from ..model.configuration_vanilla_transformer import FamilyConfig
-from ..translation.translate import check_folder
 from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, step_of
 from .recipe import Recipe
 from .splits import fingerprint, load_splits, tokenize
@@ -138,6 +138,7 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
         return
     if from_model:
         check_folder(Path(from_model))
+        check_tokenizer(Path(from_model))
     if run.exists() and not run.is_dir():
         raise FileExistsError(f"{run} is a file: name a folder for the run with -o")
     if run.exists() and any(run.iterdir()):
@@ -209,7 +210,7 @@ def load_base(task: TranslationTask, name: str):
         )
     if not getattr(model.config, "share_encoder_decoder_embeddings", True):
         raise ValueError(f"{name} has two vocabularies: training knows models with one joint vocabulary")
-    tokenizer = AutoTokenizer.from_pretrained(name)
+    tokenizer = load_tokenizer(name)
     contradictions = []
     if recipe.model is not None:
         wanted, found = (architecture(c) for c in (recipe.model_config(model.config.vocab_size), model.config))

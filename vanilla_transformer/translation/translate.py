@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub.errors import HFValidationError
-from safetensors import SafetensorError
 from tqdm.auto import tqdm
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data.batching import token_budget_batches
+from ..interop.loading import check_folder, check_tokenizer, load_tokenizer, load_weights, read_config
 from ..model.decoding import count_capped, output_limit, position_limit
 from ..model.tokenization_vanilla_transformer import reject_surrogates
 
@@ -30,10 +29,6 @@ class Translation:
     score: float | None = None
 
 
-# What the tokenizers of transformers' translation models are saved as.
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "source.spm", "sentencepiece.bpe.model", "spiece.model")
-
-
 def load_translator(model: str | Path, dtype: str = "float32", device: str | None = None) -> "Translator":
     """Load model and tokenizer from a folder or a Hub id.
 
@@ -45,48 +40,17 @@ def load_translator(model: str | Path, dtype: str = "float32", device: str | Non
         OSError: if there is no model, no tokenizer beside it, or if its weights are damaged or incomplete.
         ValueError: if it is no encoder-decoder.
     """
-    name = str(model)
-    check_folder(Path(name))
-    try:
-        config = AutoConfig.from_pretrained(name)
-    except (OSError, HFValidationError) as error:
-        raise OSError(f"there is no folder {name!r}, and the Hub gives no such model ({error!s:.200})") from error
+    check_folder(Path(model))
+    check_tokenizer(Path(model))
+    config = read_config(model)
     if not config.is_encoder_decoder:
-        raise ValueError(f"{name} is a model of type {config.model_type!r}: expected an encoder-decoder, to translate")
-    try:
-        network, report = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
-    except SafetensorError as error:
-        raise OSError(f"the weights in {name} are damaged ({error}): copy or download them again") from error
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
-        raise OSError(
-            f"the weights in {name} lack {len(missing)} tensors that {type(network).__name__} has, such as "
-            f"{missing[0]}: are they those of another model?"
+        raise ValueError(
+            f"{model} is a model of type {config.model_type!r}: expected an encoder-decoder, to translate"
         )
-    tokenizer = AutoTokenizer.from_pretrained(name)
+    network = load_weights(model, AutoModelForSeq2SeqLM, dtype=dtype)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Translator(network.to(device).eval(), tokenizer)
-
-
-def check_folder(folder: Path) -> None:
-    """transformers takes what is no folder for a Hub id, and a tokenizer that is not there for an empty one."""
-    if not folder.exists():
-        if folder.is_absolute() or len(folder.parts) > 2:
-            raise FileNotFoundError(
-                f"{folder} does not exist: expected the folder of a saved model, such as RUN/model"
-            )
-        return
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file: expected the folder of a saved model, such as RUN/model")
-    if not (folder / "config.json").exists():
-        inner = f"; {folder / 'model'} has one" if (folder / "model" / "config.json").exists() else ""
-        raise OSError(f"{folder} has no config.json: expected the folder of a saved model, such as RUN/model{inner}")
-    if not any((folder / file).exists() for file in TOKENIZER_FILES):
-        raise OSError(
-            f"{folder} has a model but no tokenizer ({', '.join(TOKENIZER_FILES[:2])}): save it there with "
-            f"tokenizer.save_pretrained({str(folder)!r})"
-        )
+    return Translator(network.to(device), load_tokenizer(model))
 
 
 class Translator:
