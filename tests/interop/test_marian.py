@@ -296,7 +296,10 @@ def test_layers_skipped_in_training_are_warned_of(warnings_of):
         (dict(feed_forward="swiglu"), "feed_forward='swiglu': Marian has relu, gelu, silu only"),
         (dict(attention_bias=False), "attention_bias=False"),
         (dict(bos_token_id=None), "decoder_start_token_id=None"),
-        (dict(pad_token_id=50), "pad_token_id=50: .* below 50"),
+        (
+            dict(pad_token_id=45, decoder_vocab_size=40, share_encoder_decoder_embeddings=False),
+            "pad_token_id=45: .* below 40",
+        ),
     ],
     ids=lambda value: "-".join(map(str, value.items())) if isinstance(value, dict) else "",
 )
