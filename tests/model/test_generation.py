@@ -129,9 +129,12 @@ def test_a_cache_can_be_gone_on_with(positions):
     assert torch.equal(generate(model, longer, mask, num_beams=1, past_key_values=first.past_key_values), expected)
 
 
+# torch 2.6 cannot trace `merge_with_config_defaults`, which stands around every forward in transformers.
+old_torch = pytest.mark.skipif(torch.__version__ < "2.7", reason="torch 2.6 compiles no model of transformers 5")
 COMPILERS = ["aot_eager", pytest.param("inductor", marks=pytest.mark.full)]
 
 
+@old_torch
 @either
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("backend", COMPILERS)
