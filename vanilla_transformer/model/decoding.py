@@ -9,6 +9,8 @@ from torch import nn
 from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import logging
 
+from .search import search
+
 logger = logging.get_logger(__name__)
 
 EXTRA_TOKENS = 50  # "we set the maximum output length during inference to input length + 50" (section 6.1)
@@ -91,12 +93,13 @@ class LengthLimitMixin(GenerationMixin):
     """`generate` for an encoder-decoder whose outputs may be as long as its inputs plus `EXTRA_TOKENS`."""
 
     @torch.no_grad()
-    def generate(self, inputs=None, generation_config=None, *args, **kwargs):
+    def generate(self, inputs=None, generation_config=None, *args, fast: bool = True, **kwargs):
         """transformers' `generate` with what an encoder-decoder needs on top of it.
 
         - The mask of source padding is inferred from `pad_token_id` when it is not given.
         - When the call sets no length, an output may have min(generation_config.max_length, S + 50) tokens, where S
           is the batch's longest source (section 6.1), and outputs that this cuts are counted in a warning.
+        - Greedy and beam search are those of `search.py`, which find the same tokens; `fast=False` for the library's.
 
         Returns:
             (B * num_return_sequences, T) ids, decoder start token included, or a dictionary, as in transformers.
@@ -118,6 +121,8 @@ class LengthLimitMixin(GenerationMixin):
             raise ValueError(f"got num_beams={beams}, expected at least 1 (1 is greedy search)")
         source: Any = inputs if inputs is not None else kwargs.get("input_ids")
         check_source(source)
+        if fast and not args and kwargs.get("custom_generate") is None and kwargs.get("assistant_model") is None:
+            kwargs["custom_generate"] = search
         pad = setting("pad_token_id")
         is_ids = isinstance(source, torch.Tensor) and source.ndim == 2 and not source.is_floating_point()
         if is_ids and pad is not None and kwargs.get("attention_mask") is None:

@@ -1,0 +1,175 @@
+"""The short road of `generate` finds what transformers' own loops find, and knows what it does not know."""
+
+import pytest
+import torch
+from family import build
+from peft import LoraConfig, get_peft_model
+from tiny import random_ids
+from transformers import GenerationConfig, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
+from transformers.generation import RepetitionPenaltyLogitsProcessor
+
+from vanilla_transformer.model import search
+
+POSITIONS = ["sinusoidal", "learned", "rotary", "relative", "none"]
+SETTINGS = [
+    dict(num_beams=1),
+    dict(num_beams=4),
+    dict(num_beams=4, num_return_sequences=3),
+    dict(num_beams=3, length_penalty=2.0, early_stopping=False),
+    dict(num_beams=3, length_penalty=0.5, early_stopping="never"),
+    dict(num_beams=2, length_penalty=0.0, early_stopping=False),
+    dict(num_beams=1, min_new_tokens=5),
+    dict(num_beams=4, min_new_tokens=5),
+    dict(num_beams=4, repetition_penalty=1.5),
+    dict(num_beams=3, eos_token_id=[2, 5, 9]),
+    dict(num_beams=1, eos_token_id=[2, 5, 9]),
+    dict(num_beams=2, decoder_input_ids=torch.tensor([[1, 7, 8]] * 6)),
+    dict(num_beams=1, decoder_input_ids=torch.tensor([[1, 7, 8]] * 6)),
+    dict(num_beams=4, bad_words_ids=[[7], [8, 9]], forced_eos_token_id=2),
+]
+
+
+def ending(bias: float, **choice):
+    """A model whose sentences end sooner the greater the bias of </s> is."""
+    model = build("encoder-decoder", output_bias=True, **choice)
+    with torch.no_grad():
+        model.lm_head.bias[2] = bias
+    return model
+
+
+def sources():
+    ids = random_ids(6, 9)
+    mask = torch.ones_like(ids)
+    mask[1, 4:], mask[3, :3] = 0, 0
+    return ids, mask
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """How often the short road was taken."""
+    taken = []
+    steps = search.Steps.__init__
+    monkeypatch.setattr(search.Steps, "__init__", lambda self, *args: (taken.append(1), steps(self, *args))[1])
+    return taken
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("bias", [0.0, 2.0, 4.0])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_fast_is_plain(settings, bias, positions, used):
+    model = ending(bias, positions=positions, residual="pre" if bias == 2 else "post")
+    ids, mask = sources()
+    options = dict(attention_mask=mask, do_sample=False, max_new_tokens=20, **settings)
+    expected = model.generate(ids, fast=False, **options)
+    assert not used
+    assert torch.equal(model.generate(ids, **options), expected)
+    assert len(used) == 1
+
+
+@pytest.mark.parametrize("bias", [0.0, 4.0])
+def test_long_outputs_outgrow_their_buffers(bias):
+    model = ending(bias, max_position_embeddings=16)
+    ids, mask = sources()
+    for beams in (1, 3):
+        options = dict(attention_mask=mask, num_beams=beams, max_new_tokens=70)
+        assert torch.equal(model.generate(ids, **options), model.generate(ids, fast=False, **options))
+
+
+def test_sentences_that_are_done_are_left_out(monkeypatch):
+    rows = []
+    call = search.Steps.__call__
+    monkeypatch.setattr(search.Steps, "__call__", lambda self, ids: (rows.append(len(ids)), call(self, ids))[1])
+    model = ending(3.0)
+    ids = random_ids(24, 7)
+    for beams in (1, 4):
+        rows.clear()
+        out = model.generate(ids, num_beams=beams, max_new_tokens=30)
+        assert rows[0] == 24 * beams and rows[-1] < 24 * beams
+        assert torch.equal(out, model.generate(ids, num_beams=beams, max_new_tokens=30, fast=False))
+
+
+def test_half_precision_takes_the_same_road(used):
+    model = ending(2.0).to(torch.bfloat16)
+    ids, mask = sources()
+    out = model.generate(ids, attention_mask=mask, num_beams=1, max_new_tokens=8)
+    assert len(used) == 1 and out.shape[0] == 6
+
+
+def test_adapters_are_part_of_the_road(used):
+    model = ending(2.0)
+    lora = get_peft_model(model, LoraConfig("SEQ_2_SEQ_LM", r=4, target_modules=["q_proj", "v_proj"])).eval()
+    for name, parameter in lora.named_parameters():
+        if "lora" in name:
+            torch.nn.init.normal_(parameter, std=0.5)
+    ids, mask = sources()
+    for beams in (1, 3):
+        options = dict(input_ids=ids, attention_mask=mask, num_beams=beams, max_new_tokens=10)
+        expected = lora.generate(**options, fast=False)
+        assert torch.equal(lora.generate(**options), expected)
+        with lora.disable_adapter():
+            assert not torch.equal(lora.generate(**options), expected)
+    assert used
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        dict(do_sample=True, num_beams=1),
+        dict(use_cache=False),
+        dict(cache_implementation="static"),
+        dict(output_scores=True, return_dict_in_generate=True),
+        dict(output_attentions=True, return_dict_in_generate=True),
+        dict(stopping_criteria=StoppingCriteriaList([MaxTimeCriteria(60.0)])),
+        dict(decoder_input_ids=torch.tensor([[0, 1]] * 3 + [[1, 9]] * 3),
+             decoder_attention_mask=torch.tensor([[0, 1]] * 3 + [[1, 1]] * 3)),
+        dict(fast=False),
+    ],
+    ids=lambda asked: "-".join(asked),
+)  # fmt: skip
+def test_what_it_does_not_know_goes_to_transformers(asked, used):
+    model = ending(2.0)
+    ids, mask = sources()
+    model.generate(ids, attention_mask=mask, max_new_tokens=5, **asked)
+    assert not used
+
+
+def test_processors_of_the_caller_are_heard(used):
+    model = ending(0.0)
+    ids, mask = sources()
+    options = dict(attention_mask=mask, num_beams=3, max_new_tokens=12)
+    options["logits_processor"] = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(3.0)])
+    assert torch.equal(model.generate(ids, **options), model.generate(ids, fast=False, **options))
+    assert len(used) == 1
+
+
+def test_dictionaries_and_configurations(used):
+    model = ending(2.0)
+    ids, _ = sources()
+    out = model.generate(ids, GenerationConfig(num_beams=3, max_new_tokens=6, return_dict_in_generate=True))
+    plain = model.generate(ids, num_beams=3, max_new_tokens=6, fast=False)
+    assert torch.equal(out.sequences, plain) and len(used) == 1
+
+
+def test_what_a_trainer_passes_on_is_no_hindrance(used):
+    model = ending(2.0)
+    ids, mask = sources()
+    out = model.generate(input_ids=ids, attention_mask=mask, labels=ids, max_new_tokens=6)
+    assert torch.equal(out, model.generate(ids, attention_mask=mask, max_new_tokens=6, fast=False))
+    assert len(used) == 1
+
+
+def test_hooks_are_not_passed_by(used):
+    model = ending(2.0)
+    seen = []
+    model.model.decoder.layers[0].self_attn.register_forward_hook(lambda *args: seen.append(1))
+    model.generate(random_ids(2, 4), max_new_tokens=3)
+    assert seen and not used
+
+
+def test_memory_is_one_copy_a_sentence(monkeypatch):
+    made = []
+    steps = search.Steps.__init__
+    monkeypatch.setattr(search.Steps, "__init__", lambda self, *args: (steps(self, *args), made.append(self))[0])
+    ending(0.0).generate(random_ids(2, 9), num_beams=4, max_new_tokens=3)
+    assert made[0].sources[0][0].shape == (2, 2, 9, 8)  # (B, H, S, K), not (B k, H, S, K)
+    assert made[0].past[0].shape == (8, search.ROOM, 32)
