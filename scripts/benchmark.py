@@ -14,6 +14,7 @@ weights). Trained weights are asked for by --tiny and --small, since random ones
 import argparse
 import json
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -95,10 +96,12 @@ def sources(model, batch: int, length: int = SOURCE) -> torch.Tensor:
 def decoding(ours, marian, size: str, batch: int, beams: int, rounds: int) -> Row:
     """Exactly `NEW` tokens behind each of `batch` sources: generated tokens a second."""
     ids = sources(ours, batch)
-    settings = dict(num_beams=beams, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW, early_stopping=True)
+    settings = dict(num_beams=beams, do_sample=False, max_new_tokens=NEW, early_stopping=True)
     settings = {name: value for name, value in settings.items() if beams > 1 or name != "early_stopping"}
     mask = torch.ones_like(ids)
     models = {"ours": ours, "marian": marian}
+    for model in models.values():  # nothing ends before its time, and no processor has to see to it
+        model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
     outputs = {name: model.generate(ids, attention_mask=mask, **settings) for name, model in models.items()}
     check_equal(outputs["ours"], outputs["marian"], f"{size}, batch {batch}, {beams} beams")
     runs = {
@@ -141,6 +144,47 @@ def training(ours, marian, size: str, rounds: int) -> Row:
     return row
 
 
+def memory(size: str, folder: Path | None, work: str) -> Row:
+    """Peak memory beyond the weights, each model in a process of its own: MB of resident memory."""
+    row = Row(size, f"memory, {work}", "MB", False)
+    for name in ("ours", "marian"):
+        command = [sys.executable, __file__, "--child", name, work, "--size", size]
+        command += [f"--{size}", str(folder)] if folder else []
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        row.values[name] = [float(out.split()[-1])]
+    return row
+
+
+def peak_of(model, work: str) -> float:
+    """MB by which the resident memory of this process grows at most while `model` works."""
+    rows, length = (32, 100) if work == "beam" else (256, 32)
+    ids = sources(model, rows, length)
+    mask = torch.ones_like(ids)
+    if work == "beam":
+        model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
+
+        def run(rows: int):
+            model.generate(ids[:rows], attention_mask=mask[:rows], num_beams=4, max_new_tokens=NEW, do_sample=False)
+    else:
+        model.train()
+        options = {"skip_logits": True} if isinstance(model, VanillaTransformerForSeq2SeqLM) else {}
+
+        def run(rows: int):
+            model(input_ids=ids[:rows], attention_mask=mask[:rows], labels=ids[:rows], **options).loss.backward()
+            model.zero_grad()
+
+    run(1)  # what is made once
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+    before = resident("VmRSS")
+    run(rows)
+    return (resident("VmHWM") - before) / 1e3
+
+
+def resident(field: str) -> int:
+    """kB, of /proc/self/status."""
+    return int(next(line for line in Path("/proc/self/status").read_text().splitlines() if field in line).split()[1])
+
+
 def gemm(size: str, d_model: int, rounds: int) -> Row:
     """The floor: 128 rows times a square matrix, in GFLOP/s."""
     x, w = torch.randn(128, d_model), torch.randn(d_model, 4 * d_model)
@@ -155,6 +199,7 @@ def gemm(size: str, d_model: int, rounds: int) -> Row:
     return row
 
 
+MEMORY = {"memory-beam": "beam", "memory-train": "train"}
 MEASURES = {
     "greedy-1": lambda *models, rounds: decoding(*models, 1, 1, rounds),
     "greedy-32": lambda *models, rounds: decoding(*models, 32, 1, rounds),
@@ -167,11 +212,12 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="every size and every measure")
     parser.add_argument("--size", nargs="+", choices=SIZES, default=["small"])
-    parser.add_argument("--measure", nargs="+", choices=MEASURES, default=list(MEASURES))
+    parser.add_argument("--measure", nargs="+", choices=[*MEASURES, *MEMORY], default=[*MEASURES, *MEMORY])
     parser.add_argument("--tiny", type=Path, metavar="DIR", help="trained weights of the size tiny")
     parser.add_argument("--small", type=Path, metavar="DIR", help="trained weights of the size small")
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--child", nargs=2, metavar=("MODEL", "WORK"), help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 
@@ -187,6 +233,12 @@ def main() -> int:
     arguments = parse()
     logging.set_verbosity_error()
     sizes = list(SIZES) if arguments.all else arguments.size
+    if arguments.child:
+        model = load(sizes[0], getattr(arguments, sizes[0], None))
+        model = model if arguments.child[0] == "ours" else to_marian(model)
+        torch.set_num_threads(1)
+        print(peak_of(model, arguments.child[1]))
+        return 0
     rows = []
     for threads in arguments.threads:
         torch.set_num_threads(threads)
@@ -195,7 +247,10 @@ def main() -> int:
             ours = load(size, getattr(arguments, size, None))
             marian = to_marian(ours).eval()
             for measure in arguments.measure:
-                rows.append(MEASURES[measure](ours, marian, size, rounds=arguments.rounds))
+                if measure in MEMORY:
+                    rows.append(memory(size, getattr(arguments, size, None), MEMORY[measure]))
+                else:
+                    rows.append(MEASURES[measure](ours, marian, size, rounds=arguments.rounds))
                 print(rows[-1].text(), flush=True)
             rows.append(gemm(size, ours.config.d_model, arguments.rounds))
             print(rows[-1].text(), flush=True)

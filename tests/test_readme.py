@@ -57,6 +57,7 @@ def workplace(tmp_path_factory, tokenizer):
 def test_shell_snippet(number, workplace):
     command = f"{sys.executable} -m vanilla_transformer"
     text = in_seconds(blocks("bash")[number]).replace("vanilla-transformer", command)
+    text = re.sub(r"^python ", f"{sys.executable} ", text, flags=re.M)
     result = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=workplace, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
 

@@ -27,6 +27,13 @@ class RMSNorm(nn.RMSNorm):
 NORMS = {"layernorm": LayerNorm, "rmsnorm": RMSNorm}
 
 
+class Dropout(nn.Dropout):
+    """Each number to zero with probability P_drop, the others times 1 / (1 - P_drop)  (section 5.4)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if self.training and self.p else x  # a call saved, in every sub-layer of every step
+
+
 class ReLUFeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2  (equation 2)."""
 
@@ -36,7 +43,7 @@ class ReLUFeedForward(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(config.d_model, ffn_dim)
         self.fc2 = nn.Linear(ffn_dim, config.d_model)
-        self.dropout = nn.Dropout(config.activation_dropout)
+        self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.fc2(self.dropout(self.activation(self.fc1(x))))  # (B, L, D) -> (B, L, F) -> (B, L, D)
@@ -82,7 +89,7 @@ class PostNorm(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.norm = NORMS[config.norm](config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x, sublayer):
         return self.norm(x + self.dropout(sublayer(x)))

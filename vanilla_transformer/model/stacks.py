@@ -18,7 +18,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CrossAttention, MultiHeadAttention, attention_function
 from .configuration_vanilla_transformer import FamilyConfig, reject_near_misses
-from .layers import RESIDUALS, DecoderLayer, EncoderLayer
+from .layers import RESIDUALS, DecoderLayer, Dropout, EncoderLayer
 from .positions import POSITIONS, LearnedPositions, Sinusoids, key_positions, token_positions
 
 logger = logging.get_logger(__name__)
@@ -105,7 +105,7 @@ class Stack(VanillaTransformerPreTrainedModel):
         self.embed_tokens = nn.Embedding(size.vocab_size, config.d_model)
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.positions = POSITIONS[config.positions](config, size.heads, self.is_causal)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
             self.layer_class(config, size.heads, size.ffn_dim, layer_idx, self.is_causal)
             for layer_idx in range(size.layers)
