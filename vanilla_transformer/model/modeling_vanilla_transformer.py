@@ -11,7 +11,7 @@ The main road (B batch, S source length, T target length, D d_model, V vocabular
 | encoder, N times: self-attention, feed-forward | `Encoder`, `layers`, `attention` | (B, S, D) |
 | decoder, N times: causal self-attention, cross-attention, feed-forward | `Decoder`, `layers` | (B, T, D) |
 | logits by the tied embedding | `VanillaTransformerForSeq2SeqLM` | (B, T, V) |
-| beam search | `generate` of transformers | (B·k, t) -> (B, T) |
+| beam search | `search`, called by `generate` | (B·k, t) -> (B, T) |
 | ids to text | tokenizer | str |
 """
 
