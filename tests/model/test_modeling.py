@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DataColla
 from transformers.models.auto import modeling_auto
 
 from vanilla_transformer import VanillaTransformerForSeq2SeqLM, VanillaTransformerModel
-from vanilla_transformer.model import attention, layers, positions
+from vanilla_transformer.model import attention, layers, loss, positions
 from vanilla_transformer.model.loss import cross_entropy, shift_right
 
 TYING = [  # tie_word_embeddings, share_encoder_decoder_embeddings, decoder_vocab_size, embedding matrices in the file
@@ -124,6 +124,48 @@ def test_loss_is_torchs_and_transformers_label_smoothing():
     alone = model(**inputs, label_smoothing=0.1, skip_logits=True)
     torch.testing.assert_close(alone.loss, expected)
     assert alone.logits is None
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("choice", [{}, {"tie_word_embeddings": False, "output_bias": True}])
+@pytest.mark.parametrize("chunk", [1, 150, 2**22])
+def test_a_loss_without_logits_has_the_same_gradients(smoothing, choice, chunk, monkeypatch):
+    """In chunks of one row, of three, and of all."""
+    monkeypatch.setattr(loss, "CHUNK", chunk)
+    model = tiny_model(dropout=0.0, **choice).double().train()
+    inputs = batch()
+    inputs["labels"][0, 2:] = -100
+    found = []
+    for skip in (False, True):
+        model.zero_grad()
+        out = model(**inputs, label_smoothing=smoothing, skip_logits=skip, num_items_in_batch=torch.tensor(7))
+        (3 * out.loss).backward()
+        found.append((out.loss.detach(), [p.grad.clone() for p in model.parameters()]))
+    torch.testing.assert_close(found[1], found[0], atol=1e-6, rtol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(model(**inputs, skip_logits=True).loss, model(**inputs).loss)
+
+
+def test_a_loss_without_logits_in_half_precision():
+    inputs, grads = batch(), []
+    model = tiny_model(dropout=0.0).to(torch.bfloat16).train()
+    for skip in (False, True):
+        model.zero_grad()
+        model(**inputs, skip_logits=skip).loss.backward()
+        grads.append(model.lm_head.weight.grad.float().clone())
+    assert (grads[0] - grads[1]).norm() < 0.02 * grads[0].norm()
+    model = tiny_model(dropout=0.0).train()
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = [model(**inputs, skip_logits=skip).loss for skip in (False, True)]
+    losses[1].backward()
+    torch.testing.assert_close(losses[0], losses[1], atol=1e-2, rtol=1e-2)
+
+
+def test_a_loss_without_logits_leaves_no_hook_out():
+    model, seen = tiny_model(), []
+    model.lm_head.register_forward_hook(lambda *args: seen.append(1))
+    model(**batch(), skip_logits=True)
+    assert seen
 
 
 @pytest.mark.parametrize("attn", ["sdpa", "eager"])

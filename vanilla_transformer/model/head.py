@@ -4,7 +4,7 @@
 import torch
 from torch import nn
 
-from .loss import IGNORED_LABEL, cross_entropy
+from .loss import cross_entropy, linear_cross_entropy
 from .stacks import VanillaTransformerPreTrainedModel
 
 
@@ -48,9 +48,10 @@ class LanguageModel(VanillaTransformerPreTrainedModel):
         if skip_logits:
             if labels is None:
                 raise ValueError("skip_logits=True without labels leaves nothing to return: give labels, or drop it")
-            kept = labels != IGNORED_LABEL  # what is not predicted needs no logits at all
-            logits = self.lm_head(hidden[kept])[None]  # logits: (1, labels in the batch, V)
-            return None, cross_entropy(logits, labels[kept][None], label_smoothing, num_items_in_batch)
+            if type(self.lm_head) is nn.Linear and not self.lm_head._forward_hooks:
+                return None, linear_cross_entropy(self.lm_head, hidden, labels, label_smoothing, num_items_in_batch)
+            logits = self.lm_head(hidden)  # of an adapter, say, which is no plain matrix
+            return None, cross_entropy(logits, labels, label_smoothing, num_items_in_batch)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(hidden[:, keep])  # (B, T, D) -> (B, T, V)
         if labels is None:

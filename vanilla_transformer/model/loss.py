@@ -38,8 +38,71 @@ def cross_entropy(logits, labels, label_smoothing=0.0, num_items_in_batch=None) 
         label_smoothing=label_smoothing,
         reduction="sum",
     )
+    return per_item(total, labels, num_items_in_batch)
+
+
+def per_item(total: torch.Tensor, labels: torch.Tensor, num_items_in_batch) -> torch.Tensor:
+    """The mean, over the batch's own labels or the number that is given."""
     if num_items_in_batch is None:
         num_items_in_batch = (labels != IGNORED_LABEL).sum().clamp(min=1)
     elif isinstance(num_items_in_batch, torch.Tensor):
         num_items_in_batch = num_items_in_batch.to(total.device)
     return total / num_items_in_batch
+
+
+def linear_cross_entropy(linear: nn.Linear, x, labels, label_smoothing=0.0, num_items_in_batch=None) -> torch.Tensor:
+    """`cross_entropy(linear(x), labels, ...)`, x: (B, T, D), labels: (B, T), without the logits of all positions."""
+    kept = labels != IGNORED_LABEL  # what is not predicted needs no logits at all
+    x, targets = x[kept], labels[kept]
+    total = LinearCrossEntropy.apply(x, linear.weight, linear.bias, targets, label_smoothing)
+    return per_item(total, labels, num_items_in_batch)
+
+
+CHUNK = 2**22  # logits that are held at a time
+
+
+class LinearCrossEntropy(torch.autograd.Function):
+    """The sum of `cross_entropy` over logits x W^T + b that are never held all at once  (section 5.4): a chunk of rows
+    after the other is computed, summed up and turned into its gradient, softmax(logits) - target."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, labels, label_smoothing: float) -> torch.Tensor:
+        """x: (N, D), weight: (V, D), bias: (V,) or None, labels: (N,), all of them tokens -> loss, a number in nats"""
+        wanted = ctx.needs_input_grad[:3]
+        exact = torch.promote_types(weight.dtype, torch.float32)  # chunks are added up in float32 at least
+        grads = [
+            torch.zeros_like(part, dtype=exact) if want else None
+            for part, want in zip((x, weight, bias), wanted, strict=True)
+        ]
+        total = torch.zeros((), dtype=torch.float32, device=x.device)
+        rows = max(1, CHUNK // len(weight))
+        for start in range(0, len(x), rows):
+            part, right = x[start : start + rows], labels[start : start + rows, None]
+            logits = nn.functional.linear(part, weight, bias).float()  # logits: (rows, V)
+            log_z = logits.logsumexp(-1, keepdim=True)
+            mean = logits.mean(-1, keepdim=True) if label_smoothing else 0.0
+            total += (log_z - (1 - label_smoothing) * logits.gather(1, right) - label_smoothing * mean).sum()
+            if any(wanted):
+                grad = logits.sub_(log_z).exp_()  # the softmax
+                if label_smoothing:
+                    grad -= label_smoothing / len(weight)
+                grad.scatter_add_(1, right, torch.full_like(log_z, label_smoothing - 1))
+                grad = grad.to(part.dtype)
+                if grads[0] is not None:
+                    grads[0][start : start + rows] = grad @ weight
+                if grads[1] is not None:
+                    grads[1] += grad.T @ part
+                if grads[2] is not None:
+                    grads[2] += grad.sum(0)
+        ctx.save_for_backward(
+            *(
+                None if grad is None else grad.to(part.dtype)
+                for grad, part in zip(grads, (x, weight, bias), strict=True)
+            )
+        )
+        return total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        return *(None if grad is None else grad * grad_output for grad in ctx.saved_tensors), None, None

@@ -18,7 +18,7 @@ from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, Gene
 from .attention import CrossAttention, MultiHeadAttention
 from .positions import rotate
 
-ROOM = 16  # by how many tokens the buffers of keys and values grow
+ROOM = 8  # by how many tokens the buffers of keys and values grow
 NEVER = -1.0e9  # the score of what must not be chosen, as in transformers
 
 
@@ -232,7 +232,7 @@ def beam_search(steps: Steps, input_ids: torch.Tensor, config, processors) -> to
         if processors:
             log_p = processors(sequences, log_p)
         vocabulary = log_p.shape[-1]
-        sums = log_p.view(-1, k, vocabulary) + beams[:, :, None]
+        sums = log_p.view(-1, k, vocabulary).add_(beams[:, :, None])  # in place: it is large, and of this step
         sums, order = sums.flatten(1).topk(choices)  # (B', k V) -> (B', C)
         parents, tokens = order // vocabulary, order % vocabulary
         ended = torch.full_like(tokens, step + 1 == longest, dtype=torch.bool)
