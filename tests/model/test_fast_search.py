@@ -3,12 +3,21 @@
 import pytest
 import torch
 from family import build
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PrefixTuningConfig, get_peft_model
 from tiny import random_ids
-from transformers import GenerationConfig, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
-from transformers.generation import RepetitionPenaltyLogitsProcessor
+from transformers import (
+    AttentionInterface,
+    DynamicCache,
+    EncoderDecoderCache,
+    GenerationConfig,
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    StoppingCriteriaList,
+)
+from transformers.generation import BaseStreamer, RepetitionPenaltyLogitsProcessor
 
 from vanilla_transformer.model import search
+from vanilla_transformer.model.attention import scaled_dot_product_attention
 
 POSITIONS = ["sinusoidal", "learned", "rotary", "relative", "none"]
 SETTINGS = [
@@ -111,26 +120,125 @@ def test_adapters_are_part_of_the_road(used):
     assert used
 
 
+class Streamer(BaseStreamer):
+    def __init__(self):
+        self.told = []
+
+    def put(self, value):
+        self.told.append(value)
+
+    def end(self):
+        self.told.append("end")
+
+
+MODEL = ending(2.0)
+PROMPTS = dict(decoder_input_ids=torch.tensor([[0, 1]] * 3 + [[1, 9]] * 3),
+               decoder_attention_mask=torch.tensor([[0, 1]] * 3 + [[1, 1]] * 3))  # fmt: skip
+CACHE = EncoderDecoderCache(DynamicCache(config=MODEL.config), DynamicCache(config=MODEL.config))
+
+
 @pytest.mark.parametrize(
     "asked",
     [
         dict(do_sample=True, num_beams=1),
         dict(use_cache=False),
         dict(cache_implementation="static"),
+        dict(return_dict_in_generate=True),
         dict(output_scores=True, return_dict_in_generate=True),
         dict(output_attentions=True, return_dict_in_generate=True),
-        dict(stopping_criteria=StoppingCriteriaList([MaxTimeCriteria(60.0)])),
-        dict(decoder_input_ids=torch.tensor([[0, 1]] * 3 + [[1, 9]] * 3),
-             decoder_attention_mask=torch.tensor([[0, 1]] * 3 + [[1, 1]] * 3)),
+        dict(stopping_criteria=StoppingCriteriaList([MaxLengthCriteria(4)]), num_beams=1),
+        dict(generation_config=GenerationConfig(do_sample=True, num_beams=1)),
+        dict(past_key_values=CACHE),
+        PROMPTS,
         dict(fast=False),
     ],
     ids=lambda asked: "-".join(asked),
-)  # fmt: skip
+)
 def test_what_it_does_not_know_goes_to_transformers(asked, used):
-    model = ending(2.0)
     ids, mask = sources()
-    model.generate(ids, attention_mask=mask, max_new_tokens=5, **asked)
+    MODEL.generate(ids, attention_mask=mask, max_new_tokens=5, **asked)
     assert not used
+
+
+def test_streamers_are_told_and_criteria_heard():
+    ids, streamer = random_ids(1, 5), Streamer()
+    MODEL.generate(ids, streamer=streamer, num_beams=1, max_new_tokens=4)
+    assert len(streamer.told) > 2 and streamer.told[-1] == "end"
+    short = StoppingCriteriaList([MaxLengthCriteria(4)])
+    assert MODEL.generate(ids, stopping_criteria=short, num_beams=1, max_new_tokens=9).shape[1] <= 4
+
+
+@pytest.mark.parametrize(
+    "asked", [dict(synced_gpus=True), dict(penalty_alpha=0.6, top_k=4, num_beams=1), dict(force_words_ids=[[5]])]
+)
+def test_what_transformers_refuses_is_refused_here_too(asked):
+    for fast in (True, False):
+        with pytest.raises(ValueError):
+            MODEL.generate(random_ids(2, 4), max_new_tokens=4, fast=fast, **asked)
+
+
+def test_prefix_tuning_takes_the_long_road(used):
+    prefix = PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3, num_layers=2, token_dim=16,
+                                num_attention_heads=2)  # fmt: skip
+    tuned = get_peft_model(ending(2.0), prefix).eval()
+    tuned.generate(input_ids=random_ids(2, 5), num_beams=1, max_new_tokens=5)
+    assert not used
+
+
+def broken_forward(model):
+    model.model.decoder.layers[0].forward = model.model.decoder.layers[0].forward
+
+
+def hooked(model):
+    model.model.decoder.layers[1].self_attn.q_proj.register_forward_pre_hook(lambda *args: None)
+
+
+def observed(model):
+    model.model.register_forward_hook(lambda *args: None)
+
+
+def another_kernel(model):
+    AttentionInterface.register("mine", scaled_dot_product_attention)
+    model.set_attn_implementation("mine")
+
+
+def subclassed(model):
+    model.__class__ = type("Mine", (type(model),), {})
+
+
+@pytest.mark.parametrize(
+    "touch", [broken_forward, hooked, observed, another_kernel, subclassed, torch.nn.Module.train]
+)
+def test_a_model_that_was_changed_takes_the_long_road(touch, used):
+    model = ending(2.0)
+    touch(model)
+    model.generate(random_ids(2, 5), max_new_tokens=4)
+    assert not used
+
+
+def test_a_source_of_padding_alone_is_read_as_elsewhere():
+    ids, mask = sources()
+    mask[2] = 0
+    for beams in (1, 3):
+        options = dict(attention_mask=mask, num_beams=beams, max_new_tokens=6)
+        assert torch.equal(MODEL.generate(ids, **options), MODEL.generate(ids, fast=False, **options))
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_odd_but_allowed(beams, used):
+    """No ends and no padding, a bias that is missing, the encoder's output as a tuple, a limit beyond all memory."""
+    model, ids = ending(2.0), random_ids(1, 7)
+    options = dict(num_beams=beams, max_new_tokens=5)
+    model.model.decoder.layers[0].self_attn.k_proj.bias = None
+    assert torch.equal(model.generate(ids, **options), model.generate(ids, fast=False, **options))
+    if beams == 1:
+        encoded = (model.get_encoder()(ids).last_hidden_state,)
+        assert torch.equal(model.generate(encoder_outputs=encoded, **options), model.generate(ids, **options))
+        assert torch.equal(model.generate(ids, num_beams=1, max_length=10**12), model.generate(ids, num_beams=1))
+    for config in (model.config, model.generation_config):
+        config.pad_token_id = config.eos_token_id = None
+    assert torch.equal(model.generate(ids, **options), model.generate(ids, fast=False, **options))
+    assert used
 
 
 def test_processors_of_the_caller_are_heard(used):
@@ -142,12 +250,11 @@ def test_processors_of_the_caller_are_heard(used):
     assert len(used) == 1
 
 
-def test_dictionaries_and_configurations(used):
+def test_settings_in_a_configuration(used):
     model = ending(2.0)
     ids, _ = sources()
-    out = model.generate(ids, GenerationConfig(num_beams=3, max_new_tokens=6, return_dict_in_generate=True))
-    plain = model.generate(ids, num_beams=3, max_new_tokens=6, fast=False)
-    assert torch.equal(out.sequences, plain) and len(used) == 1
+    out = model.generate(ids, GenerationConfig(num_beams=3, max_new_tokens=6))
+    assert torch.equal(out, model.generate(ids, num_beams=3, max_new_tokens=6, fast=False)) and len(used) == 1
 
 
 def test_what_a_trainer_passes_on_is_no_hindrance(used):

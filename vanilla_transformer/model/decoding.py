@@ -9,7 +9,7 @@ from torch import nn
 from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import logging
 
-from .search import search
+from .search import is_known, search
 
 logger = logging.get_logger(__name__)
 
@@ -121,7 +121,7 @@ class LengthLimitMixin(GenerationMixin):
             raise ValueError(f"got num_beams={beams}, expected at least 1 (1 is greedy search)")
         source: Any = inputs if inputs is not None else kwargs.get("input_ids")
         check_source(source)
-        if fast and not args and kwargs.get("custom_generate") is None and kwargs.get("assistant_model") is None:
+        if fast and not args and is_known(self, generation_config, kwargs):
             kwargs["custom_generate"] = search
         pad = setting("pad_token_id")
         is_ids = isinstance(source, torch.Tensor) and source.ndim == 2 and not source.is_floating_point()

@@ -5,15 +5,15 @@ What is saved: the beams of a sentence read one copy of its keys and values; a s
 objects, masks and arguments to be made for each; sentences that are done leave the batch; beams are kept as pointers
 to their parents, and written out once, at the end.
 
-`search` is what `generate` calls (as `custom_generate`); whatever it does not know goes to transformers' own loop.
+`search` is what `generate` calls (as `custom_generate`) where `is_known` says that all is asked for is known here;
+whatever else is asked for, or was done to the model, goes to transformers' own loops.
 """
 
 from collections.abc import Callable
 
 import torch
 from torch import nn
-from transformers.generation import EosTokenCriteria, MaxLengthCriteria
-from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
+from torch.nn.modules import module as module_hooks
 
 from .attention import CrossAttention, MultiHeadAttention
 from .positions import rotate
@@ -110,12 +110,50 @@ class Steps:
 
 def pack(attn: MultiHeadAttention) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
     """x W^Q, x W^K, x W^V in one product; modules that are no plain matrices (adapters, int8) are called."""
-    projections = [attn.q_proj, attn.k_proj, attn.v_proj]
-    if any(type(project) is not nn.Linear or project._forward_hooks for project in projections):
+    projections: list[nn.Module] = [attn.q_proj, attn.k_proj, attn.v_proj]
+    biases: list = [part.bias for part in projections if type(part) is nn.Linear and part.bias is not None]
+    if any(type(project) is not nn.Linear for project in projections) or len(biases) not in (0, 3):
         return lambda x: tuple(project(x) for project in projections)
     weight = torch.cat([project.weight for project in projections])
-    bias = None if attn.q_proj.bias is None else torch.cat([project.bias for project in projections])
+    bias = torch.cat(biases) if biases else None
     return lambda x: nn.functional.linear(x, weight, bias).chunk(3, dim=-1)
+
+
+# What a call may say; all that changes the scores comes as processors, which are heard.
+INPUTS = {"input_ids", "attention_mask", "encoder_outputs", "inputs_embeds", "decoder_input_ids", "labels"}
+SETTINGS = {"max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "num_return_sequences"}
+SETTINGS |= {"length_penalty", "early_stopping", "use_cache", "repetition_penalty", "no_repeat_ngram_size"}
+SETTINGS |= {"bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "renormalize_logits", "logits_processor"}
+SETTINGS |= {f"{name}_token_id" for name in ("pad", "bos", "eos", "decoder_start", "forced_bos", "forced_eos")}
+KERNELS = {"eager", "sdpa"}
+
+
+def is_known(model, generation_config, kwargs: dict) -> bool:
+    """Whether this call asks for tokens alone, the most probable ones or those of beams, of a model as it was made."""
+    places = [kwargs, *(vars(config) for config in (model.generation_config, generation_config) if config is not None)]
+    asked = {
+        name
+        for place in places
+        for name, value in place.items()
+        if value is not None and value is not False and not name.startswith("_")
+    }
+    alone = not torch.distributed.is_available() or not torch.distributed.is_initialized()
+    return asked <= INPUTS | SETTINGS | {"transformers_version"} and alone and is_as_made(model)
+
+
+def is_as_made(model) -> bool:
+    """Whether calling a part of the model is all that the model does with it: no hooks, no other methods."""
+    own = ("forward", "prepare_inputs_for_generation")
+    return (
+        not model.training
+        and type(model).__name__ == "VanillaTransformerForSeq2SeqLM"
+        and model.config._attn_implementation in KERNELS
+        and not (module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks)
+        and not any(
+            part._forward_hooks or part._forward_pre_hooks or any(name in vars(part) for name in own)
+            for part in model.modules()
+        )
+    )
 
 
 def search(model, input_ids, logits_processor, stopping_criteria, generation_config, **kwargs):
@@ -123,8 +161,9 @@ def search(model, input_ids, logits_processor, stopping_criteria, generation_con
 
     input_ids: (N, P), the decoder's prompts, each repeated for its beams -> (B num_return_sequences, T) ids.
     """
-    beams = generation_config.num_beams
-    if not is_plain(model, stopping_criteria, generation_config, kwargs):
+    beams, mask = generation_config.num_beams, kwargs.get("attention_mask")
+    # A source without a token is attended to evenly by one kernel and not at all by another.
+    if not kwargs.get("use_cache", True) or (mask is not None and not bool(mask.any(-1).all())):
         own = model._beam_search if beams > 1 else model._sample
         return own(
             input_ids,
@@ -133,40 +172,10 @@ def search(model, input_ids, logits_processor, stopping_criteria, generation_con
             generation_config=generation_config,
             **kwargs,
         )
-    memory, mask = kwargs["encoder_outputs"].last_hidden_state[::beams], kwargs.get("attention_mask")
+    memory = kwargs["encoder_outputs"][0][::beams]
     steps = Steps(model, memory, None if mask is None else mask[::beams], beams)
-    if beams == 1:
-        sequences = greedy(steps, input_ids, generation_config, logits_processor)
-    else:
-        sequences = beam_search(steps, input_ids, generation_config, logits_processor)
-    if not generation_config.return_dict_in_generate:
-        return sequences
-    kind = GenerateBeamEncoderDecoderOutput if beams > 1 else GenerateEncoderDecoderOutput
-    return kind(sequences=sequences)
-
-
-# What the loops below read; nothing else may be asked for.
-KNOWN = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "decoder_attention_mask"}
-KNOWN |= {"logits_to_keep", "labels"}  # of the last token alone; and what trainers pass on, to be ignored
-OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-
-
-def is_plain(model, stopping_criteria, config, kwargs) -> bool:
-    """Whether all that is asked for is known here: tokens alone, the most probable ones or those of beams."""
-    past, prompt_mask = kwargs.get("past_key_values"), kwargs.get("decoder_attention_mask")
-    attentions = [attn for layer in model.model.decoder.layers for attn in (layer, layer.self_attn, layer.cross_attn)]
-    return (
-        all(value is None or value is False for name, value in kwargs.items() if name not in KNOWN)
-        and kwargs.get("use_cache", True)
-        and not model.training
-        and "forward" not in vars(model)  # which is compiled, say
-        and not config.do_sample
-        and not any(getattr(config, name) for name in OUTPUTS)
-        and (past is None or (not past.is_compileable and past.get_seq_length() == 0))
-        and (prompt_mask is None or bool(prompt_mask.all()))
-        and all(isinstance(criterion, (MaxLengthCriteria, EosTokenCriteria)) for criterion in stopping_criteria)
-        and not any(attn._forward_hooks or attn._forward_pre_hooks for attn in attentions)
-    )
+    find = greedy if beams == 1 else beam_search
+    return find(steps, input_ids, generation_config, logits_processor)
 
 
 def first_logits(steps: Steps, input_ids: torch.Tensor) -> torch.Tensor:
@@ -183,21 +192,20 @@ def few_enough(live: torch.Tensor) -> bool:
 
 def greedy(steps: Steps, input_ids: torch.Tensor, config, processors) -> torch.Tensor:
     """y_t = argmax_v p(v | y_<t), until `</s>` or `max_length`: (B, P) -> (B, T)"""
-    ends, pad, length = config._eos_token_tensor, config._pad_token_tensor, input_ids.shape[1]
-    sequences = input_ids.new_full((len(input_ids), config.max_length), 0 if pad is None else int(pad))
-    sequences[:, :length] = input_ids
-    rows = torch.arange(len(input_ids), device=input_ids.device)  # which of them the steps still compute
+    ends, pad = config._eos_token_tensor, config._pad_token_tensor
+    columns = list(input_ids.unbind(1))
+    rows = torch.arange(len(input_ids), device=input_ids.device)  # which sentences the steps still compute
     live = torch.ones_like(rows, dtype=torch.bool)  # which of these have not ended
     logits = first_logits(steps, input_ids)
     while True:
-        scores = processors(sequences[:, :length], logits) if processors else logits  # all rows, in their order
+        scores = processors(torch.stack(columns, 1), logits) if processors else logits  # all rows, in their order
         tokens = scores.argmax(-1)
-        sequences[rows[live], length] = tokens[live]
-        length += 1
+        columns.append(torch.full_like(columns[0], 0 if pad is None else int(pad)))
+        columns[-1][rows[live]] = tokens[live]
         if ends is not None:
             live = live & ~torch.isin(tokens, ends)
-        if length == config.max_length or not bool(live.any()):
-            return sequences[:, :length]
+        if len(columns) == config.max_length or not bool(live.any()):
+            return torch.stack(columns, 1)
         if not processors and few_enough(live):
             kept = live.nonzero()[:, 0]
             steps.keep(kept)
@@ -277,7 +285,7 @@ def read_back(candidates: torch.Tensor, places: torch.Tensor, input_ids: torch.T
     step, candidate = places // choices, places % choices
     longest = int(step.max()) + 1
     pad, ends = config._pad_token_tensor, config._eos_token_tensor
-    fill = (int(pad or ends[0]) if ends is not None else -1) if pad is not None else int(ends[0])
+    fill = -1 if ends is None else int(pad if pad else ends[0])
     found = torch.full((*places.shape, prompt + longest), fill)
     found[:, :, :prompt] = input_ids.view(len(places), -1, prompt)[:, : places.shape[1]].cpu()
     rows = torch.arange(len(places))[:, None]

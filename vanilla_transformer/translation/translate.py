@@ -106,7 +106,7 @@ class Translator:
         sources = self.encode([texts[i] for i in filled], filled, truncation)
         lengths = torch.tensor([len(ids) for ids in sources])
         settings = {"num_beams": num_beams, "num_return_sequences": n_best, "do_sample": False}
-        settings |= {"output_scores": scores and num_beams > 1}
+        settings |= dict.fromkeys(("output_scores", "return_dict_in_generate"), scores and num_beams > 1)
         if length_penalty is not None:
             settings["length_penalty"] = length_penalty
         if length_penalty is not None and not math.isfinite(length_penalty):
@@ -165,8 +165,9 @@ class Translator:
         """Candidates of one batch, and how many of them were cut."""
         inputs = self.tokenizer.pad({"input_ids": batch}, return_tensors="pt").to(self.model.device)
         limit = output_limit(self.model, longest_source=max(len(ids) for ids in batch))
-        output = self.model.generate(**inputs, **settings, max_length=limit, return_dict_in_generate=True)
-        texts = self.tokenizer.batch_decode(output.sequences, skip_special_tokens=True)
+        output = self.model.generate(**inputs, **settings, max_length=limit)
+        sequences = output if isinstance(output, torch.Tensor) else output.sequences  # with scores, where asked for
+        texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
         scores = getattr(output, "sequences_scores", None)
         scores = [None] * len(texts) if scores is None else scores.tolist()
         flat = [Translation(text, score) for text, score in zip(texts, scores, strict=True)]
@@ -174,4 +175,4 @@ class Translator:
         answers = [flat[i : i + n_best] for i in range(0, len(flat), n_best)]
         config = self.model.generation_config
         ends = (config.eos_token_id, config.pad_token_id, config.forced_eos_token_id)
-        return answers, count_capped(output.sequences, limit, *ends)
+        return answers, count_capped(sequences, limit, *ends)
