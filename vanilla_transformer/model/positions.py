@@ -16,6 +16,11 @@ import torch
 from torch import nn
 
 
+def visible(rows: torch.Tensor) -> torch.Tensor:
+    """(B, 1, L, keys), a mask that is boolean (True = visible) or additive (0 = visible) -> (B, L, keys), boolean"""
+    return (rows if rows.dtype == torch.bool else rows == 0)[:, 0]
+
+
 def token_positions(mask: torch.Tensor | None, past: int | torch.Tensor, length: int, device) -> torch.Tensor:
     """Positions of the last `length` tokens, (B or 1, length), where padding on either side counts for nothing.
 
@@ -27,7 +32,7 @@ def token_positions(mask: torch.Tensor | None, past: int | torch.Tensor, length:
     if mask is None or not isinstance(mask, torch.Tensor):
         return (torch.arange(length, device=device) + past)[None]
     if mask.ndim == 4:  # a causal row sees itself and all tokens before it
-        seen = (mask if mask.dtype == torch.bool else mask == 0)[:, 0].sum(-1)
+        seen = visible(mask).sum(-1)
     else:
         seen = mask.long().cumsum(-1)[:, -length:]
     return (seen - 1).clamp(min=0)
@@ -47,7 +52,7 @@ def key_positions(
     if mask is None or not isinstance(mask, torch.Tensor):
         seen = (torch.arange(length, device=queries.device) < total - offset)[None]
     elif mask.ndim == 4:  # some row sees each key that is a token
-        seen = (mask if mask.dtype == torch.bool else mask == 0)[:, 0].any(dim=-2)
+        seen = visible(mask).any(dim=-2)
     else:
         seen = mask[:, offset:].bool()
     seen = nn.functional.pad(seen, (0, length - seen.shape[1]))  # a static cache has rooms not yet filled

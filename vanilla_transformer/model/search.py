@@ -35,11 +35,10 @@ class Steps:
     def __init__(self, model, memory: torch.Tensor, mask: torch.Tensor | None, beams: int):
         self.stack, self.lm_head, self.beams = model.model.decoder, model.lm_head, beams
         self.length = 0
-        self.sources = [
-            tuple(layer.cross_attn.split_heads(project(memory)) for project in (attn.k_proj, attn.v_proj))
-            for layer in self.stack.layers
-            for attn in [layer.cross_attn]
-        ]  # keys and values of each layer, (B, H, S, K)
+        readers = [layer.cross_attn for layer in self.stack.layers]
+        self.sources = [  # keys and values of each layer, (B, H, S, K)
+            (attn.split_heads(attn.k_proj(memory)), attn.split_heads(attn.v_proj(memory))) for attn in readers
+        ]
         self.mask = None
         if mask is not None and not bool(mask.all()):  # as numbers, once: a kernel would make them in every call
             lowest = torch.finfo(memory.dtype).min

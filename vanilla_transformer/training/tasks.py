@@ -23,6 +23,7 @@ from transformers import (
 
 from ..data.vocabulary import Template
 from ..evaluation.metrics import translation_scores
+from ..model.loss import IGNORED_LABEL
 from ..model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM
 from ..model.modeling_vanilla_transformer_decoder import VanillaTransformerForCausalLM
 from ..model.modeling_vanilla_transformer_encoder import VanillaTransformerForMaskedLM
@@ -93,7 +94,7 @@ class ContinuationCollator(DataCollatorForLanguageModeling):
 
     def torch_call(self, examples):
         batch = super().torch_call(examples)
-        batch["labels"][batch["input_ids"] == self.tokenizer.bos_token_id] = -100
+        batch["labels"][batch["input_ids"] == self.tokenizer.bos_token_id] = IGNORED_LABEL
         return batch
 
 
@@ -161,7 +162,7 @@ class MaskedTask(CausalTask):
         shown: list[str] = []
         for batch in batches:
             best = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.argmax(-1)
-            masked = batch["labels"] != -100
+            masked = batch["labels"] != IGNORED_LABEL
             found += int((best == batch["labels"])[masked].sum())
             hidden += int(masked.sum())
             for row in range(len(best) if len(shown) < SAMPLES else 0):

@@ -17,6 +17,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
 from ..data.batching import TokenBudgetSampler
+from ..model.loss import IGNORED_LABEL
 from .checkpoints import TMP, checkpoints, publish, rotate, select
 from .tasks import TranslationTask
 
@@ -81,7 +82,7 @@ class RecipeTrainer(Seq2SeqTrainer):
         for batch in self.batches(dataset):
             with self.accelerator.autocast():
                 total += model(**batch, skip_logits=True, num_items_in_batch=1).loss.item()
-            tokens += int((batch["labels"] != -100).sum())
+            tokens += int((batch["labels"] != IGNORED_LABEL).sum())
         return total / tokens
 
     def chosen_checkpoints(self) -> list[Path]:
