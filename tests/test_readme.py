@@ -71,7 +71,9 @@ def test_python_snippet(number, workplace):
 
 def test_the_map_of_equations_names_things_that_exist():
     """Equation -> NumPy function -> torch class or function -> test."""
-    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", README.split("## Right, by three")[1], re.M)[2:]
+    rows = re.findall(
+        r"^\| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", README.split("## Right, by three")[1].split("\n## ")[0], re.M
+    )[2:]
     code = {
         room: "".join(path.read_text(encoding="utf-8") for path in (ROOT / room).glob("*.py"))
         for room in ("vanilla_transformer/reference", "vanilla_transformer/model", "tests/reference")

@@ -109,8 +109,14 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("reference", type=Path, metavar="REFERENCE", help="their translations")
     p.add_argument("--json", type=Path, dest="json_file", help="write scores and settings there as well")
     p.add_argument("--overwrite", action="store_true", help="replace that file")
+    p.add_argument("--moses", metavar="LANG", help="also BLEU of lower-cased text in the tokens of Moses, as papers "
+                   "on Multi30k give it, for this target language")  # fmt: skip
     p.add_argument("--show", type=positive, default=0, metavar="N", help="print the first N translations")
     decoding_options(p)
+
+    p = command("curves", run_curves, "draw loss, scores, rate, gradient norm and speed of a run")
+    p.add_argument("folder", type=Path, metavar="RUN", help="folder of a run, finished or not")
+    p.add_argument("-o", "--output", type=Path, help="picture, PNG or SVG (default: RUN/curves.png)")
 
     p = command("tokenizer", run_tokenizer, "learn a joint vocabulary from text files")
     p.add_argument("files", nargs="+", type=Path, metavar="FILE", help="texts of both languages, one a line")
@@ -140,7 +146,8 @@ def positive(text: str) -> int:
 def decoding_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--beams", type=positive, metavar="K", help="beams; 1 is greedy (default: the model's own)")
     p.add_argument("--length-penalty", type=float, help="a beam's score is divided by length ** this")
-    p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="of the weights")
+    p.add_argument("--dtype", choices=["float32", "bfloat16", "float16", "int8"], default="float32",
+                   help="of the weights; int8 is faster on CPUs, and rounds large matrices to 8 bits")  # fmt: skip
     p.add_argument("--max-tokens", type=positive, help="padded source tokens times beams in a batch")
     p.add_argument("--truncate", action="store_true", help="cut sources that are too long for the model's positions")
 
@@ -169,6 +176,8 @@ def decoding_settings(arguments) -> dict:
 
 def run_train(arguments) -> int:
     prepare(arguments)
+    from accelerate import PartialState
+
     from .training.recipe import load_recipe
     from .training.tasks import TASKS
     from .training.train import train
@@ -188,6 +197,8 @@ def run_train(arguments) -> int:
         again += ["--threads", str(arguments.threads)] if arguments.threads else []
         print(f"stopped after step {result.step}, which is saved. Go on with: {shlex.join(again)}", file=sys.stderr)
         return 130
+    if not PartialState().is_main_process:
+        return 0
     print(json.dumps(json.loads((run / "result.json").read_text("utf-8")), indent=2))
     print(f"the model is in {result.model}; try: {TASKS[recipe.task].usage.format(result.model)}")
     return 0
@@ -216,13 +227,24 @@ def run_evaluate(arguments) -> None:
 
     check_output(arguments.json_file, arguments.overwrite)
     evaluation = evaluate_files(
-        arguments.model, arguments.source, arguments.reference, dtype=arguments.dtype, **decoding_settings(arguments)
+        arguments.model,
+        arguments.source,
+        arguments.reference,
+        dtype=arguments.dtype,
+        moses=arguments.moses,
+        **decoding_settings(arguments),
     )
     for example in evaluation.examples[: arguments.show]:
         print("\n".join(f"{label:>11}: {text}" for label, text in dataclasses.asdict(example).items()) + "\n")
     print(evaluation.table())
     if arguments.json_file:
         arguments.json_file.write_text(evaluation.to_json(), "utf-8")
+
+
+def run_curves(arguments) -> None:
+    from .training.curves import draw_curves
+
+    print(draw_curves(arguments.folder, arguments.output or arguments.folder / "curves.png"))
 
 
 def run_tokenizer(arguments) -> None:

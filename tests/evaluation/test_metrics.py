@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 import sacrebleu
@@ -6,6 +7,7 @@ from tiny import ENGLISH, FRENCH
 
 from vanilla_transformer.evaluation import TranslationMetric, exact_match, translation_scores
 from vanilla_transformer.evaluation.evaluate_files import evaluate_files
+from vanilla_transformer.evaluation.metrics import moses_bleu
 
 HYPOTHESES = [FRENCH[0], FRENCH[2], *FRENCH[2:5], "Ma sœur voit le chien ."]
 
@@ -51,3 +53,17 @@ def test_a_model_is_scored_on_files(model_dir, tmp_path):
     assert "6 sentences, beam 2, score / length ** 0.5" in evaluation.table() and "nrefs:1" in evaluation.table()
     read = json.loads(evaluation.to_json())
     assert read["scores"][0]["name"] == "BLEU" and read["settings"]["num_beams"] == 2
+
+
+def test_bleu_of_papers_is_on_lower_cased_tokens_of_moses():
+    """By hand: pairs that are equal but for case, quotes and spaces; then 4 tokens of 6."""
+    hypotheses = ["Zwei Hunde spielen im Schnee.", "Ein Mann sagt \u201eHallo\u201c & geht."]
+    references = ["zwei Hunde spielen im Schnee .", 'ein mann sagt "Hallo" & geht.']
+    score = moses_bleu(hypotheses, references, "de")
+    assert score.score == pytest.approx(100.0)
+    assert "lang:de" in score.signature and "tok:none" in score.signature
+    found = moses_bleu(["Zwei Hunde spielen."], ["Zwei Hunde spielen im Schnee."], "de")
+    # p1 = 4/4, p2 = 2/3, p3 = 1/2, p4 = smoothed 1/2 / 1 = 1/2; brevity exp(1 - 6/4)
+    assert found.score == pytest.approx(100 * math.exp(1 - 6 / 4) * (1 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25, abs=0.01)
+    with pytest.raises(ValueError, match="as many"):
+        moses_bleu(["a"], [], "de")

@@ -16,7 +16,7 @@ from transformers import (
 )
 from transformers.generation import BaseStreamer, RepetitionPenaltyLogitsProcessor
 
-from vanilla_transformer.model import search
+from vanilla_transformer.model import search, steps
 from vanilla_transformer.model.attention import scaled_dot_product_attention
 
 POSITIONS = ["sinusoidal", "learned", "rotary", "relative", "none"]
@@ -57,8 +57,8 @@ def sources():
 def used(monkeypatch):
     """How often the short road was taken."""
     taken = []
-    steps = search.Steps.__init__
-    monkeypatch.setattr(search.Steps, "__init__", lambda self, *args: (taken.append(1), steps(self, *args))[1])
+    init = search.Steps.__init__
+    monkeypatch.setattr(search.Steps, "__init__", lambda self, *args: (taken.append(1), init(self, *args))[1])
     return taken
 
 
@@ -76,8 +76,9 @@ def test_fast_is_plain(settings, bias, positions, used):
 
 
 @pytest.mark.parametrize("bias", [0.0, 4.0])
-def test_long_outputs_outgrow_their_buffers(bias):
-    model = ending(bias, max_position_embeddings=16)
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative"])
+def test_long_outputs_outgrow_their_buffers(bias, positions):
+    model = ending(bias, max_position_embeddings=16, positions=positions)
     ids, mask = sources()
     for beams in (1, 3):
         options = dict(attention_mask=mask, num_beams=beams, max_new_tokens=70)
@@ -275,8 +276,52 @@ def test_hooks_are_not_passed_by(used):
 
 def test_memory_is_one_copy_a_sentence(monkeypatch):
     made = []
-    steps = search.Steps.__init__
-    monkeypatch.setattr(search.Steps, "__init__", lambda self, *args: (steps(self, *args), made.append(self))[0])
+    init = search.Steps.__init__
+    monkeypatch.setattr(search.Steps, "__init__", lambda self, *args: (init(self, *args), made.append(self))[0])
     ending(0.0).generate(random_ids(2, 9), num_beams=4, max_new_tokens=3)
-    assert made[0].sources[0][0].shape == (2, 2, 9, 8)  # (B, H, S, K), not (B k, H, S, K)
-    assert made[0].past[0].shape == (8, search.ROOM, 32)
+    layer = made[0].layers[0]
+    assert layer.keys.shape == (2, 2, 9, 8)  # (B, H, S, K), not (B k, H, S, K)
+    assert layer.past.shape == (2, 4 * steps.ROOM, 32)
+
+
+def test_what_no_beam_descends_from_is_forgotten(monkeypatch):
+    """Beams that have a common ancestor ten tokens ago share all that was before."""
+    made = []
+    init = search.Steps.__init__
+    monkeypatch.setattr(search.Steps, "__init__", lambda self, *args: (init(self, *args), made.append(self))[0])
+    model, ids = ending(0.0), random_ids(2, 9)
+    options = dict(num_beams=4, max_new_tokens=120)
+    assert torch.equal(model.generate(ids, **options), model.generate(ids, fast=False, **options))
+    assert made[0].length == 120 and made[0].room <= 120 * 2  # of 4 * 120 entries
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+@pytest.mark.parametrize("vocabulary", [5 * search.BLOCK, 40 * search.BLOCK, 40 * search.BLOCK + 7])
+def test_best_is_topk(count, vocabulary):
+    scores = torch.randn(20, vocabulary)
+    scores[:10, -2] = 9.0  # in the last, incomplete block
+    values, tokens = search.best(scores, count)
+    expected = scores.topk(count)
+    assert torch.equal(values, expected[0]) and torch.equal(tokens, expected[1])
+    equal = torch.zeros(3, vocabulary)
+    equal[1, [200, 300]] = 1.0
+    assert search.best(equal, 1)[1].tolist() == equal.argmax(-1, keepdim=True).tolist()
+
+
+@pytest.mark.parametrize("settings", SETTINGS[:6], ids=str)
+def test_large_vocabularies(settings, used):
+    model = ending(2.0, vocab_size=40 * search.BLOCK + 7)
+    ids, mask = sources()
+    options = dict(attention_mask=mask, do_sample=False, max_new_tokens=12, **settings)
+    assert torch.equal(model.generate(ids, **options), model.generate(ids, fast=False, **options))
+    assert len(used) == 1
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_autocast_takes_the_library_s_road(rows, used):
+    model, ids = ending(2.0), random_ids(rows, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        for beams in (1, 3):
+            out = model.generate(ids, num_beams=beams, max_new_tokens=6)
+            assert torch.equal(out, model.generate(ids, num_beams=beams, max_new_tokens=6, fast=False))
+    assert not used

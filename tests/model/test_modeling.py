@@ -10,6 +10,7 @@ from transformers.models.auto import modeling_auto
 
 from vanilla_transformer import VanillaTransformerForSeq2SeqLM, VanillaTransformerModel
 from vanilla_transformer.model import attention, layers, loss, positions
+from vanilla_transformer.model.layers import Dropout
 from vanilla_transformer.model.loss import cross_entropy, shift_right
 
 TYING = [  # tie_word_embeddings, share_encoder_decoder_embeddings, decoder_vocab_size, embedding matrices in the file
@@ -131,7 +132,8 @@ def test_loss_is_torchs_and_transformers_label_smoothing():
 @pytest.mark.parametrize("chunk", [1, 150, 2**22])
 def test_a_loss_without_logits_has_the_same_gradients(smoothing, choice, chunk, monkeypatch):
     """In chunks of one row, of three, and of all."""
-    monkeypatch.setattr(loss, "CHUNK", chunk)
+    monkeypatch.setattr(loss, "CHUNKS", {"cpu": chunk})
+    monkeypatch.setattr(loss, "FEWEST_ROWS", 1)
     model = tiny_model(dropout=0.0, **choice).double().train()
     inputs = batch()
     inputs["labels"][0, 2:] = -100
@@ -252,3 +254,23 @@ def test_unknown_keywords_are_not_passed_over(warnings_of):
         model(input_ids=ids, labels=ids, label_smoothng=0.1)
     model(input_ids=ids, labels=ids, head_mask=None)
     assert warnings_of() == ["forward does not know head_mask: ignored"]
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_is_torchs(p, dtype):
+    """The same shares and sums as torch's, gradients where a number was kept, and the seed decides."""
+    x = torch.ones(300, 1001, dtype=dtype, requires_grad=True)
+    dropout = Dropout(p)
+    torch.manual_seed(0)
+    y = dropout(x)
+    y.sum().backward()
+    torch.manual_seed(0)
+    assert torch.equal(dropout(x), y)
+    assert torch.equal(x.grad, y) and y.dtype == dtype
+    assert abs((y == 0).float().mean() - p) < 0.003
+    for lane in range(4):  # one random word serves four numbers
+        assert abs((y.detach().flatten()[lane::4] == 0).float().mean() - p) < 0.005
+    if p < 1:
+        torch.testing.assert_close(y.detach().max(), torch.tensor(1 / (1 - p), dtype=dtype), rtol=1e-4, atol=0)
+    assert torch.equal(dropout.eval()(x), x)

@@ -15,8 +15,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints, mean_weights, rotate, select
+from vanilla_transformer.training.curves import draw_curves, logged
 from vanilla_transformer.training.train import train
-from vanilla_transformer.training.trainer import RecipeTrainer
+from vanilla_transformer.training.trainer import DivergenceError, RecipeTrainer
 
 
 def losses(run: Path) -> dict[int, float]:
@@ -320,3 +321,50 @@ def test_a_fine_tuning_resumes_too(finished, small_recipe, tmp_path, monkeypatch
         train(recipe, run, from_model=str(finished.model))
     ours, theirs = (load_file(r.model / "model.safetensors") for r in (train(recipe, run, resume=True), whole))
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+def test_the_same_seed_has_the_same_losses(small_recipe, tmp_path):
+    settings = ("training.max_steps=20", "training.eval_steps=1", "training.eval_pairs=1")
+    runs = [train(small_recipe(*settings), tmp_path / name).run for name in ("one", "two")]
+    assert len(losses(runs[0])) == 20
+    assert losses(runs[0]) == losses(runs[1])
+
+
+@pytest.mark.parametrize("rate", [1e5, float("nan")])
+def test_divergence_stops_and_says_what_to_change(rate, small_recipe, tmp_path, monkeypatch):
+    if rate != rate:  # a loss that is no number, behind a whole checkpoint
+        step, calls = RecipeTrainer.compute_loss, []
+
+        def broken(self, *args, **kwargs):
+            calls.append(1)
+            return step(self, *args, **kwargs) * (float("nan") if len(calls) > 7 else 1.0)
+
+        monkeypatch.setattr(RecipeTrainer, "compute_loss", broken)
+    settings = [] if rate != rate else [f"training.learning_rate={rate}", "training.warmup_steps=1"]
+    with pytest.raises(
+        DivergenceError, match=r"step \d+ .* learning rate of .* gradient norm .*learning_rate"
+    ) as error:
+        train(small_recipe(*settings), tmp_path / "run")
+    assert ("checkpoint-5 is from before" in str(error.value)) == (rate != rate)
+
+
+def test_a_model_that_does_not_read_its_source_is_told(warnings_of, small_recipe, tmp_path):
+    run = train(small_recipe("training.max_steps=2"), tmp_path / "blind").run
+    result = json.loads((run / "result.json").read_text())["validation"]["mean"]
+    assert abs(result["loss_of_exchanged_sources"] - result["loss"]) < 0.05
+    assert any("does not read its source" in text for text in warnings_of())
+
+
+def test_curves_are_drawn(finished, tmp_path):
+    history = logged(finished.run)
+    assert all(entry["tokens_per_second"] > 0 for entry in history if "loss" in entry)
+    picture = draw_curves(finished.run, tmp_path / "new" / "curves.png")
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert b"<svg" in draw_curves(finished.run, tmp_path / "curves.svg").read_bytes()
+    with pytest.raises(FileNotFoundError, match="no whole checkpoint"):
+        draw_curves(tmp_path, tmp_path / "none.png")
+
+
+def test_tensorboard_on_request(small_recipe, tmp_path):
+    run = train(small_recipe("training.report_to=tensorboard"), tmp_path / "run").run
+    assert list(run.rglob("events.out.tfevents*"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..data.checks import CorpusReport
 from ..data.corpora import read_corpus
 from ..translation import load_translator
-from .metrics import Score, translation_scores
+from .metrics import Score, moses_bleu, translation_scores
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Evaluation:
     examples: list[Example]
 
     def table(self) -> str:
-        rows = [f"{score.name:<6} {score.score:6.2f}  {score.signature}" for score in self.scores]
+        rows = [f"{score.name:<10} {score.score:6.2f}  {score.signature}" for score in self.scores]
         beams = self.settings["num_beams"]
         how = "greedy" if beams == 1 else f"beam {beams}, score / length ** {self.settings['length_penalty']}"
         return "\n".join([f"{self.pairs} sentences, {how}, {self.seconds:.1f} s", *rows])
@@ -42,8 +42,11 @@ class Evaluation:
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
 
 
-def evaluate_files(model: str, source: Path, reference: Path, *, dtype: str = "float32", **options) -> Evaluation:
+def evaluate_files(
+    model: str, source: Path, reference: Path, *, dtype: str = "float32", moses: str | None = None, **options
+) -> Evaluation:
     """Translate `source` and compare with `reference`, line by line; `options` are those of `Translator.candidates`.
+    With a language for `moses`, the scores of `moses_bleu` are there as well.
 
     Pairs with an empty side are left out, and counted aloud.
     """
@@ -63,6 +66,8 @@ def evaluate_files(model: str, source: Path, reference: Path, *, dtype: str = "f
         if options.get("length_penalty") is not None
         else defaults.length_penalty,
     }
+    scores = translation_scores(translations, references)
+    scores += [moses_bleu(translations, references, moses)] if moses else []
     return Evaluation(
         model=model,
         source=str(source),
@@ -70,6 +75,6 @@ def evaluate_files(model: str, source: Path, reference: Path, *, dtype: str = "f
         pairs=len(pairs),
         seconds=seconds,
         settings=settings,
-        scores=translation_scores(translations, references),
+        scores=scores,
         examples=[Example(*row) for row in zip(sources, translations, references, strict=True)],
     )

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import logging
 
-from .search import is_known, search
+from .search import asked_for, is_known, search, search_at_once
 
 logger = logging.get_logger(__name__)
 
@@ -121,8 +121,8 @@ class LengthLimitMixin(GenerationMixin):
             raise ValueError(f"got num_beams={beams}, expected at least 1 (1 is greedy search)")
         source: Any = inputs if inputs is not None else kwargs.get("input_ids")
         check_source(source)
-        if fast and not args and is_known(self, generation_config, kwargs):
-            kwargs["custom_generate"] = search
+        asked = asked_for(self, generation_config, kwargs)
+        fast = fast and not args and is_known(self, asked)
         pad = setting("pad_token_id")
         is_ids = isinstance(source, torch.Tensor) and source.ndim == 2 and not source.is_floating_point()
         if is_ids and pad is not None and kwargs.get("attention_mask") is None:
@@ -137,18 +137,24 @@ class LengthLimitMixin(GenerationMixin):
                 limit = prompt_length + new_tokens
             elif of_call("max_length") is None and longest_source is not None:
                 limit = output_limit(self, longest_source, prompt_length)
+        sequences = None
+        if fast and limit is not None and generation_config is None:
+            sequences = outputs = search_at_once(self, asked, source, kwargs, limit)
+        if fast and sequences is None:
+            kwargs["custom_generate"] = search
         if limit is None:
             return super().generate(inputs, generation_config, *args, **kwargs)
 
-        # As a total length, in one place: transformers would warn of new tokens beside the length of our own config.
-        kwargs = {name: value for name, value in kwargs.items() if name not in ("max_new_tokens", "max_length")}
-        if generation_config is None:
-            kwargs["max_length"] = limit
-        else:
-            generation_config = copy.deepcopy(generation_config)
-            generation_config.max_length, generation_config.max_new_tokens = limit, None
-        outputs = super().generate(inputs, generation_config, *args, **kwargs)
-        sequences = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
+        if sequences is None:
+            # As a total length, in one place: transformers would warn of new tokens beside the length of our config.
+            kwargs = {name: value for name, value in kwargs.items() if name not in ("max_new_tokens", "max_length")}
+            if generation_config is None:
+                kwargs["max_length"] = limit
+            else:
+                generation_config = copy.deepcopy(generation_config)
+                generation_config.max_length, generation_config.max_new_tokens = limit, None
+            outputs = super().generate(inputs, generation_config, *args, **kwargs)
+            sequences = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
         capped = count_capped(sequences, limit, setting("eos_token_id"), pad) if new_tokens is None else 0
         if capped:
             logger.warning(

@@ -31,7 +31,15 @@ class Dropout(nn.Dropout):
     """Each number to zero with probability P_drop, the others times 1 / (1 - P_drop)  (section 5.4)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) if self.training and self.p else x  # a call saved, in every sub-layer of every step
+        if not self.training or not self.p:
+            return x
+        if x.device.type != "cpu" or self.p == 1 or torch.compiler.is_compiling():
+            return super().forward(x)
+        # torch draws a number for each element, which took a tenth of a training step on a CPU: here 16 bits do.
+        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        dropped = round(self.p * 2**16)
+        kept = words.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+        return x * kept.to(x.dtype).mul_(2**16 / (2**16 - dropped))
 
 
 class ReLUFeedForward(nn.Module):

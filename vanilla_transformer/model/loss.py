@@ -58,46 +58,67 @@ def linear_cross_entropy(linear: nn.Linear, x, labels, label_smoothing=0.0, num_
     return per_item(total, labels, num_items_in_batch)
 
 
-CHUNK = 2**22  # logits that are held at a time
+def add_product(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+    """total += a b, without the product itself where all three are of one kind."""
+    if a.dtype == b.dtype == total.dtype and not torch.is_autocast_enabled(total.device.type):
+        total.addmm_(a, b)
+    else:
+        total += a @ b
+
+
+# Logits that are held at a time, and rows at least: a chunk should stay in a CPU's cache, and keep a GPU busy.
+CHUNKS, FEWEST_ROWS = {"cpu": 2**20, "cuda": 2**24}, 128
 
 
 class LinearCrossEntropy(torch.autograd.Function):
     """The sum of `cross_entropy` over logits x W^T + b that are never held all at once  (section 5.4): a chunk of rows
-    after the other is computed, summed up and turned into its gradient, softmax(logits) - target."""
+    after the other is computed, summed up and turned into its gradient, softmax - (1 - eps) onehot(label) - eps/V.
+
+    What label smoothing adds is the same for all v, so that the mean of W's rows does for it: no logit is touched.
+    """
 
     @staticmethod
     def forward(ctx, x, weight, bias, labels, label_smoothing: float) -> torch.Tensor:
         """x: (N, D), weight: (V, D), bias: (V,) or None, labels: (N,), all of them tokens -> loss, a number in nats"""
         wanted = ctx.needs_input_grad[:3]
         exact = torch.promote_types(weight.dtype, torch.float32)  # chunks are added up in float32 at least
-        grads = [
+        grad_x, grad_weight, grad_bias = (
             torch.zeros_like(part, dtype=exact) if want else None
             for part, want in zip((x, weight, bias), wanted, strict=True)
-        ]
+        )
+        kept = 1 - label_smoothing
+        mean_weight = weight.mean(0, dtype=exact)  # by which the mean logit is x mean(W) + mean(b)
+        mean_bias = 0.0 if bias is None else bias.mean(dtype=exact)
         total = torch.zeros((), dtype=torch.float32, device=x.device)
-        rows = max(1, CHUNK // len(weight))
+        rows = max(FEWEST_ROWS, CHUNKS.get(x.device.type, 2**20) // len(weight))
         for start in range(0, len(x), rows):
             part, right = x[start : start + rows], labels[start : start + rows, None]
             logits = nn.functional.linear(part, weight, bias).float()  # logits: (rows, V)
-            log_z = logits.logsumexp(-1, keepdim=True)
-            mean = logits.mean(-1, keepdim=True) if label_smoothing else 0.0
-            total += (log_z - (1 - label_smoothing) * logits.gather(1, right) - label_smoothing * mean).sum()
+            label_logits, top = logits.gather(1, right), logits.amax(-1, keepdim=True)
+            grad = logits.sub_(top).exp_()
+            z = grad.sum(-1, keepdim=True)
+            total += (top + z.log() - kept * label_logits).sum()
             if any(wanted):
-                grad = logits.sub_(log_z).exp_()  # the softmax
-                if label_smoothing:
-                    grad -= label_smoothing / len(weight)
-                grad.scatter_add_(1, right, torch.full_like(log_z, label_smoothing - 1))
-                grad = grad.to(part.dtype)
-                if grads[0] is not None:
-                    grads[0][start : start + rows] = grad @ weight
-                if grads[1] is not None:
-                    grads[1] += grad.T @ part
-                if grads[2] is not None:
-                    grads[2] += grad.sum(0)
+                grad = grad.div_(z).scatter_add_(1, right, torch.full_like(z, -kept)).to(part.dtype)
+            if grad_x is not None:
+                grad_x[start : start + rows] = grad @ weight
+            if grad_weight is not None:
+                add_product(grad_weight, grad.T, part)
+            if grad_bias is not None:
+                grad_bias += grad.sum(0)
+        if label_smoothing:
+            sum_x = x.sum(0, dtype=exact)
+            total -= label_smoothing * ((sum_x * mean_weight).sum() + len(x) * mean_bias)
+            if grad_x is not None:
+                grad_x -= label_smoothing * mean_weight
+            if grad_weight is not None:
+                grad_weight -= label_smoothing / len(weight) * sum_x
+            if grad_bias is not None:
+                grad_bias -= label_smoothing / len(weight) * len(x)
         ctx.save_for_backward(
             *(
                 None if grad is None else grad.to(part.dtype)
-                for grad, part in zip(grads, (x, weight, bias), strict=True)
+                for grad, part in zip((grad_x, grad_weight, grad_bias), (x, weight, bias), strict=True)
             )
         )
         return total

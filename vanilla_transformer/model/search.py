@@ -9,113 +9,14 @@ to their parents, and written out once, at the end.
 whatever else is asked for, or was done to the model, goes to transformers' own loops.
 """
 
-from collections.abc import Callable
+from types import SimpleNamespace
 
 import torch
-from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from .attention import CrossAttention, MultiHeadAttention
-from .positions import rotate
+from .steps import Steps
 
-ROOM = 8  # by how many tokens the buffers of keys and values grow
 NEVER = -1.0e9  # the score of what must not be chosen, as in transformers
-
-
-class Steps:
-    """The decoder as a function of the newest tokens: (N,) ids -> (N, V) logits, N = B k hypotheses of B sentences.
-
-    Args:
-        model: a `VanillaTransformerForSeq2SeqLM`.
-        memory: (B, S, D), the encoder's output, one row a sentence.
-        mask: (B, S), 1 for tokens, or `None`.
-        beams: k.
-    """
-
-    def __init__(self, model, memory: torch.Tensor, mask: torch.Tensor | None, beams: int):
-        self.stack, self.lm_head, self.beams = model.model.decoder, model.lm_head, beams
-        self.length = 0
-        readers = [layer.cross_attn for layer in self.stack.layers]
-        self.sources = [  # keys and values of each layer, (B, H, S, K)
-            (attn.split_heads(attn.k_proj(memory)), attn.split_heads(attn.v_proj(memory))) for attn in readers
-        ]
-        self.mask = None
-        if mask is not None and not bool(mask.all()):  # as numbers, once: a kernel would make them in every call
-            lowest = torch.finfo(memory.dtype).min
-            self.mask = torch.zeros(mask.shape, dtype=memory.dtype, device=mask.device)
-            self.mask = self.mask.masked_fill(mask == 0, lowest)[:, None, None, :]  # (B, 1, 1, S)
-        width = 2 * memory.shape[-1]
-        rows = memory.shape[0] * beams
-        self.past = [memory.new_empty(rows, ROOM, width) for _ in self.stack.layers]  # [K | V]: (N, room, 2 D)
-        self.packed = [pack(layer.self_attn) for layer in self.stack.layers]
-
-    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
-        stack, device = self.stack, ids.device
-        here = torch.tensor([[self.length]], device=device)
-        if self.length == self.past[0].shape[1]:
-            for number, past in enumerate(self.past):  # one after the other, so that one at most is there twice
-                self.past[number] = nn.functional.pad(past, (0, 0, 0, ROOM))
-        self.length += 1
-        rotation = stack.positions.rotation(here, self.length)
-        bias = None
-        if stack.positions.opens_bias:
-            bias = stack.positions.bias(here, torch.arange(self.length, device=device)[None])  # (1, H, 1, t)
-        x = stack.embed(ids[:, None], None, here, self.length)[:, 0]  # x: (N, D)
-        for number, layer in enumerate(stack.layers):
-            x = layer.self_attn_residual(
-                x, lambda x, n=number, at=layer.self_attn: self.read_past(at, x, n, rotation, bias)
-            )
-            x = layer.cross_attn_residual(x, lambda x, n=number, at=layer.cross_attn: self.read_source(at, x, n))
-            x = layer.feed_forward_residual(x, layer.feed_forward)
-        return self.lm_head(stack.norm(x))
-
-    def read_past(self, attn: MultiHeadAttention, x, number: int, rotation, bias) -> torch.Tensor:
-        """Self-attention of one token (N, D) to itself and those before it."""
-        query, key, value = self.packed[number](x)
-        if rotation is not None:
-            query, key = (rotate(attn.split_heads(part[:, None]), rotation).flatten(1) for part in (query, key))
-        past = self.past[number]
-        d_model = x.shape[-1]
-        past[:, self.length - 1, :d_model] = key
-        past[:, self.length - 1, d_model:] = value
-        keys, values = (attn.split_heads(part) for part in past[:, : self.length].split(d_model, dim=-1))
-        heads = nn.functional.scaled_dot_product_attention(
-            attn.split_heads(query[:, None]), keys, values, attn_mask=bias, scale=attn.scaling
-        )
-        return attn.o_proj(heads.flatten(1))  # heads: (N, H, 1, K) -> (N, D)
-
-    def read_source(self, attn: CrossAttention, x, number: int) -> torch.Tensor:
-        """Attention of the beams of a sentence (N, D) to its one copy of keys and values."""
-        query = attn.split_heads(attn.q_proj(x).unflatten(0, (-1, self.beams)))  # (N, D) -> (B, H, k, K)
-        keys, values = self.sources[number]
-        heads = nn.functional.scaled_dot_product_attention(
-            query, keys, values, attn_mask=self.mask, scale=attn.scaling
-        )
-        return attn.o_proj(heads.transpose(1, 2).flatten(2).flatten(0, 1))  # heads: (B, H, k, K) -> (N, D)
-
-    def follow(self, parents: torch.Tensor) -> None:
-        """Hypothesis n goes on from what was hypothesis parents[n], (N,), of the same sentence."""
-        moved = (parents != torch.arange(len(parents), device=parents.device)).nonzero()[:, 0]
-        if len(moved):
-            for past in self.past:
-                past[moved, : self.length] = past[parents[moved], : self.length]
-
-    def keep(self, rows: torch.Tensor) -> None:
-        """Go on with these sentences only, (B',) numbers of those that are left."""
-        self.sources = [(keys[rows], values[rows]) for keys, values in self.sources]
-        self.mask = self.mask[rows] if self.mask is not None else None
-        self.past = [past.unflatten(0, (-1, self.beams))[rows].flatten(0, 1) for past in self.past]
-
-
-def pack(attn: MultiHeadAttention) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
-    """x W^Q, x W^K, x W^V in one product; modules that are no plain matrices (adapters, int8) are called."""
-    projections: list[nn.Module] = [attn.q_proj, attn.k_proj, attn.v_proj]
-    biases: list = [part.bias for part in projections if type(part) is nn.Linear and part.bias is not None]
-    if any(type(project) is not nn.Linear for project in projections) or len(biases) not in (0, 3):
-        return lambda x: tuple(project(x) for project in projections)
-    weight = torch.cat([project.weight for project in projections])
-    bias = torch.cat(biases) if biases else None
-    return lambda x: nn.functional.linear(x, weight, bias).chunk(3, dim=-1)
 
 
 # What a call may say; all that changes the scores comes as processors, which are heard.
@@ -127,32 +28,88 @@ SETTINGS |= {f"{name}_token_id" for name in ("pad", "bos", "eos", "decoder_start
 KERNELS = {"eager", "sdpa"}
 
 
-def is_known(model, generation_config, kwargs: dict) -> bool:
-    """Whether this call asks for tokens alone, the most probable ones or those of beams, of a model as it was made."""
+def asked_for(model, generation_config, kwargs: dict) -> set[str]:
+    """The names of all that this call and the model's own settings ask for."""
     places = [kwargs, *(vars(config) for config in (model.generation_config, generation_config) if config is not None)]
-    asked = {
+    return {
         name
         for place in places
         for name, value in place.items()
         if value is not None and value is not False and not name.startswith("_")
     }
+
+
+def is_known(model, asked: set[str]) -> bool:
+    """Whether this asks for tokens alone, the most probable ones or those of beams, of a model as it was made."""
     alone = not torch.distributed.is_available() or not torch.distributed.is_initialized()
     return asked <= INPUTS | SETTINGS | {"transformers_version"} and alone and is_as_made(model)
 
 
 def is_as_made(model) -> bool:
     """Whether calling a part of the model is all that the model does with it: no hooks, no other methods."""
-    own = ("forward", "prepare_inputs_for_generation")
     return (
         not model.training
         and type(model).__name__ == "VanillaTransformerForSeq2SeqLM"
         and model.config._attn_implementation in KERNELS
+        and not torch.is_autocast_enabled(model.device.type)  # which knows not all products that are used here
         and not (module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks)
         and not any(
-            part._forward_hooks or part._forward_pre_hooks or any(name in vars(part) for name in own)
+            part._forward_hooks
+            or part._forward_pre_hooks
+            or "forward" in part.__dict__
+            or "prepare_inputs_for_generation" in part.__dict__
             for part in model.modules()
         )
     )
+
+
+# What transformers need not prepare: sources of ids, and settings that make no processor.
+PLAIN = {"input_ids", "attention_mask", "use_cache", "transformers_version", "max_length", "max_new_tokens"}
+PLAIN |= {"num_beams", "num_return_sequences", "length_penalty", "early_stopping"}
+PLAIN |= {f"{name}_token_id" for name in ("pad", "bos", "eos", "decoder_start")}
+
+
+def search_at_once(model, asked: set[str], source, kwargs: dict, max_length: int) -> torch.Tensor | None:
+    """The answer to a call that `is_known`, without transformers' preparations, which take as long as two tokens; or
+    `None` if it asks for more than is `PLAIN` (and for what is wrong, which transformers tell)."""
+    own, mask = model.generation_config, kwargs.get("attention_mask")
+
+    def setting(name: str, default=None):
+        value = kwargs[name] if kwargs.get(name) is not None else getattr(own, name, None)
+        return default if value is None else value
+
+    beams, best, penalty = setting("num_beams", 1), setting("num_return_sequences", 1), setting("length_penalty", 1.0)
+    pad, start, ends = (setting(f"{name}_token_id") for name in ("pad", "decoder_start", "eos"))
+    early_stopping, numbers = setting("early_stopping", False), (beams, best, pad, start, max_length)
+    if (
+        not asked <= PLAIN
+        or not isinstance(source, torch.Tensor)
+        or source.ndim != 2
+        or source.dtype != torch.long
+        or not isinstance(mask, torch.Tensor)
+        or mask.shape != source.shape
+        or any(type(number) is not int for number in numbers)
+        or not 1 <= best <= beams
+        or max_length < 2
+        or type(penalty) not in (int, float)
+        or early_stopping not in (True, False, "never")
+        or not setting("use_cache", True)
+        or not bool(mask.any(-1).all())  # see `search`
+    ):
+        return None
+    memory = model.get_encoder()(input_ids=source, attention_mask=mask).last_hidden_state
+    prompts = source.new_full((len(source) * beams, 1), start)
+    config = SimpleNamespace(
+        num_beams=beams,
+        num_return_sequences=best,
+        length_penalty=penalty,
+        early_stopping=early_stopping,
+        max_length=max_length,
+        _pad_token_tensor=torch.tensor(pad),
+        _eos_token_tensor=None if ends is None else torch.tensor(ends, device=source.device).view(-1),
+    )
+    find = greedy if beams == 1 else beam_search
+    return find(Steps(model, memory, mask, beams), prompts, config, [])
 
 
 def search(model, input_ids, logits_processor, stopping_criteria, generation_config, **kwargs):
@@ -184,32 +141,71 @@ def first_logits(steps: Steps, input_ids: torch.Tensor) -> torch.Tensor:
     return logits.float()
 
 
-def few_enough(live: torch.Tensor) -> bool:
-    """To go on without the sentences that are done (B,) costs a copy of the others: not for every one."""
-    return int(live.sum()) <= 0.75 * len(live)
+def few_enough(left: int, rows: int) -> bool:
+    """To go on without the sentences that are done costs a copy of the others: not for every one."""
+    return left <= 0.75 * rows
+
+
+BLOCK = 64  # tokens
+
+
+def best(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `count` largest of each row, (N, V) -> values and tokens (N, count), best first.
+
+    They are in the `count` blocks of tokens with the largest maxima: to look for those takes a tenth of the time.
+    """
+    whole = scores.shape[1] // BLOCK
+    if whole <= 2 * count:
+        return largest(scores, count)
+    blocks = scores[:, : whole * BLOCK].unflatten(1, (whole, BLOCK))
+    found = largest(blocks.amax(-1), count)[1]  # found: (N, count)
+    within = torch.arange(BLOCK, device=scores.device)
+    tokens = (found[:, :, None] * BLOCK + within).flatten(1)
+    if rest := scores.shape[1] - whole * BLOCK:
+        tokens = torch.cat([tokens, (whole * BLOCK + within[:rest]).expand(len(tokens), -1)], 1)
+    values, order = largest(scores.gather(1, tokens), count)
+    return values, tokens.gather(1, order)
+
+
+def largest(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """`topk`; of equals, the one largest is the first, as with `argmax`."""
+    if count > 1:
+        return scores.topk(count)
+    first = scores.argmax(-1, keepdim=True)
+    return scores.gather(1, first), first
 
 
 def greedy(steps: Steps, input_ids: torch.Tensor, config, processors) -> torch.Tensor:
     """y_t = argmax_v p(v | y_<t), until `</s>` or `max_length`: (B, P) -> (B, T)"""
     ends, pad = config._eos_token_tensor, config._pad_token_tensor
     columns = list(input_ids.unbind(1))
+    padding = torch.full_like(columns[0], 0 if pad is None else int(pad))
     rows = torch.arange(len(input_ids), device=input_ids.device)  # which sentences the steps still compute
     live = torch.ones_like(rows, dtype=torch.bool)  # which of these have not ended
     logits = first_logits(steps, input_ids)
     while True:
         scores = processors(torch.stack(columns, 1), logits) if processors else logits  # all rows, in their order
-        tokens = scores.argmax(-1)
-        columns.append(torch.full_like(columns[0], 0 if pad is None else int(pad)))
-        columns[-1][rows[live]] = tokens[live]
+        tokens = best(scores, 1)[1][:, 0]
+        columns.append(padding.index_put((rows,), torch.where(live, tokens, padding[rows])))
         if ends is not None:
-            live = live & ~torch.isin(tokens, ends)
-        if len(columns) == config.max_length or not bool(live.any()):
+            live = live & (tokens[:, None] != ends).all(-1)
+        left = int(live.sum())
+        if len(columns) == config.max_length or not left:
             return torch.stack(columns, 1)
-        if not processors and few_enough(live):
+        if not processors and few_enough(left, len(live)):
             kept = live.nonzero()[:, 0]
             steps.keep(kept)
             rows, tokens, live = rows[kept], tokens[kept], live[kept]
         logits = steps(tokens).float()
+
+
+def best_log_p(logits, count: int, sequences, processors) -> tuple[torch.Tensor, torch.Tensor]:
+    """What goes on best from each hypothesis: logits (N, V), which are used up -> log p and tokens (N, count)."""
+    if processors:
+        return best(processors(sequences, logits.log_softmax(-1)), count)
+    values, tokens = best(logits, count)
+    top = values[:, :1]
+    return values - top - logits.sub_(top).exp_().sum(-1, keepdim=True).log_(), tokens
 
 
 def beam_search(steps: Steps, input_ids: torch.Tensor, config, processors) -> torch.Tensor:
@@ -225,7 +221,7 @@ def beam_search(steps: Steps, input_ids: torch.Tensor, config, processors) -> to
     sentences = len(input_ids) // k
     choices = max(2, 1 + (0 if ends is None else len(ends))) * k  # C
     sequences = input_ids  # (B k, t), written out for processors alone
-    candidates = input_ids.new_zeros(3, longest, sentences, choices)  # parents, tokens and next beams of every step
+    candidates = []  # of every step: parents, tokens and next beams, (3, B, C)
     places = input_ids.new_full((sentences, k), -1)  # of what has been put by, best first
     put_by = torch.full((sentences, k), NEVER, device=device)  # their scores
     full = torch.zeros(sentences, k, dtype=torch.bool, device=device)  # which of them are there
@@ -234,21 +230,20 @@ def beam_search(steps: Steps, input_ids: torch.Tensor, config, processors) -> to
     hopeful = torch.ones(sentences, 1, dtype=torch.bool, device=device)  # whether their beams can still win
     beams = torch.full((sentences, k), NEVER, device=device)  # sums of log p; at first all beams are the same one
     beams[:, 0] = 0
-    log_p = first_logits(steps, input_ids).log_softmax(-1)  # log_p: (N, V)
+    logits = first_logits(steps, input_ids)  # logits: (N, V)
     for step in range(longest):
-        if processors:
-            log_p = processors(sequences, log_p)
-        vocabulary = log_p.shape[-1]
-        sums = log_p.view(-1, k, vocabulary).add_(beams[:, :, None])  # in place: it is large, and of this step
-        sums, order = sums.flatten(1).topk(choices)  # (B', k V) -> (B', C)
-        parents, tokens = order // vocabulary, order % vocabulary
+        log_p, tokens = best_log_p(logits, min(choices, logits.shape[1]), sequences, processors)  # (N, C)
+        width = tokens.shape[1]
+        sums, order = (log_p.view(-1, k, width) + beams[:, :, None]).flatten(1).topk(choices)  # (B', k C) -> (B', C)
+        parents, tokens = order // width, tokens.view(-1, k * width).gather(1, order)
         ended = torch.full_like(tokens, step + 1 == longest, dtype=torch.bool)
         if ends is not None:
             ended |= torch.isin(tokens, ends)
         going_on = (sums + ended * NEVER).topk(k)[1]  # (B', k)
         beams = (sums + ended * NEVER).gather(1, going_on)
-        for table, values in zip(candidates, (parents, tokens, going_on), strict=True):
-            table[step, rows, : values.shape[1]] = values
+        candidates.append(input_ids.new_zeros(3, sentences, choices))
+        for table, values in zip(candidates[-1], (parents, tokens, going_on), strict=True):
+            table[rows, : values.shape[1]] = values
 
         finished = ended & (torch.arange(choices, device=device) < k)
         frozen = full[rows].all(-1, keepdim=True) if config.early_stopping is True else torch.zeros_like(hopeful)
@@ -262,10 +257,11 @@ def beam_search(steps: Steps, input_ids: torch.Tensor, config, processors) -> to
         worst = torch.where(full[rows], put_by[rows].amin(1, keepdim=True), NEVER)
         hopeful = hopeful & (beams[:, :1] / reach**penalty > worst).any(-1, keepdim=True)
         live = hopeful[:, 0] & ~(full[rows].all(-1) & (config.early_stopping is True))
-        if step + 1 == longest or not bool(live.any()):
+        left = int(live.sum())
+        if step + 1 == longest or not left:
             break
         parents, tokens = parents.gather(1, going_on), tokens.gather(1, going_on)
-        if not processors and few_enough(live):
+        if not processors and few_enough(left, len(live)):
             kept = live.nonzero()[:, 0]
             steps.keep(kept)
             rows, beams, hopeful, parents, tokens = (part[kept] for part in (rows, beams, hopeful, parents, tokens))
@@ -273,8 +269,10 @@ def beam_search(steps: Steps, input_ids: torch.Tensor, config, processors) -> to
         steps.follow(parents)
         if processors:
             sequences = torch.cat([sequences[parents], tokens.view(-1, 1)], 1)
-        log_p = steps(tokens.flatten()).float().log_softmax(-1)
-    return read_back(candidates.cpu(), places[:, : config.num_return_sequences].cpu(), input_ids, config)
+        logits = steps(tokens.flatten()).float()
+    return read_back(
+        torch.stack(candidates, 1).cpu(), places[:, : config.num_return_sequences].cpu(), input_ids, config
+    )
 
 
 def read_back(candidates: torch.Tensor, places: torch.Tensor, input_ids: torch.Tensor, config) -> torch.Tensor:

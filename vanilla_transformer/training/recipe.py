@@ -80,6 +80,7 @@ class TrainingRecipe:
     eval_steps: int = 500  # evaluate and save every so many steps
     eval_pairs: int = 500  # validation pairs that are decoded, greedily, at each evaluation
     patience: int | None = None  # stop after so many evaluations without a better BLEU
+    report_to: Literal["none", "tensorboard"] = "none"
     average: Literal["last", "best"] = "last"
     average_checkpoints: int = 5  # the final model is the mean of so many (section 6.1)
 

@@ -8,9 +8,10 @@
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
+from accelerate import PartialState
 from datasets import Dataset
 from transformers import (
     AutoModelForCausalLM,
@@ -27,7 +28,8 @@ from ..model.loss import IGNORED_LABEL
 from ..model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM
 from ..model.modeling_vanilla_transformer_decoder import VanillaTransformerForCausalLM
 from ..model.modeling_vanilla_transformer_encoder import VanillaTransformerForMaskedLM
-from ..translation import Translator
+from ..translation import Translation, Translator
+from ..translation.shares import in_shares
 from .recipe import Recipe
 from .splits import encode_pairs
 
@@ -77,16 +79,23 @@ class TranslationTask:
             batches: all of them, as the loss reads them.
         """
         sources, references = list(pairs["source"]), list(pairs["target"])
-        translations = [t.text for t in Translator(model, tokenizer)(sources, num_beams=1)]
+        translations = in_shares(lambda share: texts_of(Translator(model, tokenizer)(share, num_beams=1)), sources)
         shown = list(zip(sources, translations, references, strict=True))[:SAMPLES]
         bleu = translation_scores(translations, references, ["BLEU"])[0].score
         return {"bleu": bleu}, [f"{source}\n    -> {ours}\n     = {reference}" for source, ours, reference in shown]
 
     def scores(self, model, tokenizer, pairs: Dataset, batches: Iterable[dict]) -> dict:
         """What result.json says of a finished model: here the metrics of translation, by beam search."""
-        translations = [t.text for t in Translator(model, tokenizer)(list(pairs["source"]), progress=True)]
+        progress = PartialState().is_main_process
+        translations = in_shares(
+            lambda share: texts_of(Translator(model, tokenizer)(share, progress=progress)), list(pairs["source"])
+        )
         scores = translation_scores(translations, list(pairs["target"]))
         return {score.name: {"score": round(score.score, 2), "signature": score.signature} for score in scores}
+
+
+def texts_of(translations: Sequence[Translation]) -> list[str]:
+    return [translation.text for translation in translations]
 
 
 class ContinuationCollator(DataCollatorForLanguageModeling):

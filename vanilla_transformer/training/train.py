@@ -9,8 +9,11 @@ RUN/result.json       validation scores of the newest checkpoint and of the mean
 """
 
 import json
+import os
 import platform
+import re
 import shutil
+import sys
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -18,6 +21,7 @@ from pathlib import Path
 
 import torch
 import yaml
+from accelerate import PartialState
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import (
@@ -27,6 +31,7 @@ from transformers import (
     Seq2SeqTrainingArguments,
     set_seed,
 )
+from transformers.utils import logging
 
 from ..data.vocabulary import learn_tokenizer
 from ..interop.loading import check_folder, check_tokenizer, load_tokenizer
@@ -37,6 +42,9 @@ from .splits import fingerprint, load_splits, tokenize
 from .tasks import TASKS, TranslationTask
 from .trainer import RecipeTrainer, StopOnInterrupt
 
+logger = logging.get_logger(__name__)
+
+CPUINFO = Path("/proc/cpuinfo")
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
 
@@ -70,7 +78,10 @@ def train(
         FileExistsError: if `run` has content, and neither `resume` nor `overwrite` is set.
         ValueError: for recipes that contradict the run or the model to start from, and for corpora that are refused.
     """
-    check_run(recipe, run, resume, overwrite, from_model)
+    processes = PartialState(cpu=not torch.cuda.is_available())
+    if processes.is_main_process:
+        check_run(recipe, run, resume, overwrite, from_model)
+    processes.wait_for_everyone()  # the first one writes only behind the next such line
     task = TASKS[recipe.task](recipe)
     set_seed(recipe.training.seed)
     splits = load_splits(recipe.corpus)
@@ -89,7 +100,8 @@ def train(
         "train": tokenize(splits["train"], encode, recipe.corpus.max_length, "train"),
         "validation": tokenize(splits["validation"], encode, None, "validation"),
     }
-    if not resume:
+    processes.wait_for_everyone()
+    if not resume and processes.is_main_process:
         if run.exists():
             shutil.rmtree(run)  # only now that corpus, tokenizer and model are known to be right
         tokenizer.save_pretrained(run / "tokenizer")
@@ -111,14 +123,15 @@ def train(
         task=task,
         validation_text=splits["validation"],
     )
-    remove_unfinished(run)
+    if processes.is_main_process:
+        remove_unfinished(run)
+    processes.wait_for_everyone()
     newest = checkpoints(run)[-1] if resume else None
     trainer.train(resume_from_checkpoint=str(newest) if newest else None)
     step = trainer.state.global_step
     if stop.stopped:
         return TrainingResult(run, None, step, splits)
-    if trainer.is_world_process_zero():
-        finish(task, run, trainer, splits["validation"])
+    finish(task, run, trainer, splits["validation"])
     return TrainingResult(run, run / "model", step, splits)
 
 
@@ -274,8 +287,9 @@ def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTraini
         logging_steps=min(100, t.eval_steps),
         metric_for_best_model=task.metric,
         greater_is_better=task.greater_is_better,
+        ddp_find_unused_parameters=False,
         use_cache=True,  # of the configuration that is saved; training itself never caches
-        report_to="none",
+        report_to=t.report_to,
     )
 
 
@@ -288,9 +302,34 @@ def write_provenance(recipe: Recipe, run: Path, splits: dict[str, Dataset]) -> N
     facts = {
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
+        "machine": {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "command": sys.argv,
         "data": {name: {"pairs": len(split), "sha256": fingerprint(split)} for name, split in splits.items()},
     }
     (run / "provenance.json").write_text(json.dumps(facts, indent=2), "utf-8")
+
+
+BLIND = 0.05  # nats a token
+
+
+def source_check(trainer: RecipeTrainer, model, loss: float) -> dict[str, float]:
+    """What the loss becomes when each target gets another source; a model that reads its source is far from it."""
+    exchanged = trainer.nats_per_token(model, trainer.eval_dataset, exchanged=True)
+    if exchanged < loss + BLIND:
+        logger.warning(
+            f"the model does not read its source: its validation loss is {loss:.3f} nats a token, and {exchanged:.3f} "
+            "when the sources are exchanged. It has learned the target language alone: check that the lines of the "
+            "corpus belong together, and train longer or at another learning rate"
+        )
+    return {"loss_of_exchanged_sources": exchanged}
+
+
+def processor() -> str:
+    """The name of what computes."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    names = re.findall(r"^model name\s*: (.*)$", CPUINFO.read_text(), re.M) if CPUINFO.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, validation: Dataset) -> None:
@@ -306,12 +345,17 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, validation:
     model.load_state_dict(mean_weights(chosen), strict=False)  # tied weights stand in the file once
     model.tie_weights()
     validated["mean"] = scores()
+    if task.recipe.task == "translation":
+        validated["mean"] |= source_check(trainer, model, validated["mean"]["loss"])
+    if not trainer.is_world_process_zero():
+        return  # all of them have scored their share
     aside = run / "tmp-model"
     model.save_pretrained(aside)
     tokenizer.save_pretrained(aside)
     publish(aside, run / "model")
     result = {
         "step": trainer.state.global_step,
+        "minutes": round(sum(entry["seconds"] for entry in trainer.state.log_history) / 60, 1),
         "mean_of": [path.name for path in chosen],
         "parameters": model.num_parameters(),
         "decoding": task.generation_settings(),

@@ -1,10 +1,13 @@
 """`Seq2SeqTrainer` with what a recipe adds: token-budget batches, smoothing in the model, measures of its task such as
 BLEU by decoding, checkpoints that are whole or not there, and an orderly end on Ctrl-C."""
 
+import math
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -24,6 +27,15 @@ from .tasks import TranslationTask
 logger = logging.get_logger(__name__)
 
 
+class DivergenceError(ValueError):
+    """A loss that is no number, or that no training comes back from."""
+
+
+def model_vocabulary(model) -> int:
+    """V, the number of tokens that a model chooses from."""
+    return model.get_output_embeddings().out_features
+
+
 class RecipeTrainer(Seq2SeqTrainer):
     """Trains on token ids (columns of ids, and `length`) and evaluates on text as well.
 
@@ -37,6 +49,7 @@ class RecipeTrainer(Seq2SeqTrainer):
         super().__init__(*args, **kwargs)
         self.task = task
         self.recipe = task.recipe.training
+        self.count_anew()
         self.validation_text = validation_text.select(range(min(self.recipe.eval_pairs, len(validation_text))))
 
     def get_train_dataloader(self) -> DataLoader:
@@ -50,6 +63,39 @@ class RecipeTrainer(Seq2SeqTrainer):
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
         )
+
+    def training_step(self, model, inputs, num_items_in_batch) -> torch.Tensor:
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        tokens = int((inputs["labels"] != IGNORED_LABEL).sum())
+        self.target_tokens += tokens
+        # The loss is this batch's part of the mean over all batches of the step: made nats per token of its own.
+        nats = float(loss) * float(num_items_in_batch) / self.accelerator.num_processes / tokens
+        # A uniform guess costs log V nats a token: nobody who learns stays above twice that.
+        if not nats < 2 * math.log(model_vocabulary(self.accelerator.unwrap_model(model))):
+            raise DivergenceError(self.diverged(nats))
+        return loss
+
+    def diverged(self, loss: float) -> str:
+        rate = self._get_learning_rate()
+        norms = [entry["grad_norm"] for entry in self.state.log_history if "grad_norm" in entry]
+        norm = norms[-1] if norms else "none"
+        good = checkpoints(Path(self.args.output_dir))
+        return (
+            f"training diverged: step {self.state.global_step + 1} has a loss of {loss:.4g} nats a token at a "
+            f"learning rate of {rate:.3g}, and the last gradient norm that was logged is {norm}. "
+            "Lower training.learning_rate, lengthen training.warmup_steps, or set model.residual=pre"
+            + (f"; {good[-1]} is from before" if good else "")
+        )
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Seconds since the last time that something was logged, and target tokens a second beside the loss."""
+        seconds = time.monotonic() - self.counted_since
+        speed = {"tokens_per_second": round(self.target_tokens / seconds, 1)} if "loss" in logs else {}
+        super().log({**logs, **speed, "seconds": round(seconds, 3)}, start_time)
+        self.count_anew()
+
+    def count_anew(self) -> None:
+        self.target_tokens, self.counted_since = 0, time.monotonic()
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:  # the loss of an evaluation is not smoothed, so that it can be compared
@@ -68,6 +114,7 @@ class RecipeTrainer(Seq2SeqTrainer):
             for sample in shown:
                 tqdm.write(f"  {sample}")
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.count_anew()  # the time of an evaluation is not that of training
         return metrics
 
     def batches(self, dataset: Dataset) -> Iterator[dict]:
@@ -77,12 +124,17 @@ class RecipeTrainer(Seq2SeqTrainer):
             yield self._prepare_inputs(dict(batch))
 
     @torch.no_grad()
-    def nats_per_token(self, model, dataset: Dataset) -> float:
-        total, tokens = 0.0, 0
-        for batch in self.batches(dataset):
+    def nats_per_token(self, model, dataset: Dataset, exchanged: bool = False) -> float:
+        """Loss over the whole set; if `exchanged`, of targets with the source of their neighbour in the batch."""
+        sums = torch.zeros(2, dtype=torch.float64, device=self.args.device)  # of nats, and of tokens
+        number, rank = self.args.world_size, self.args.process_index
+        for batch in islice(self.batches(dataset), rank, None, number):
+            if exchanged:
+                batch |= {name: batch[name].roll(1, 0) for name in ("input_ids", "attention_mask")}
             with self.accelerator.autocast():
-                total += model(**batch, skip_logits=True, num_items_in_batch=1).loss.item()
-            tokens += int((batch["labels"] != IGNORED_LABEL).sum())
+                sums[0] += model(**batch, skip_logits=True, num_items_in_batch=1).loss
+            sums[1] += (batch["labels"] != IGNORED_LABEL).sum()
+        total, tokens = self.accelerator.reduce(sums).tolist()
         return total / tokens
 
     def chosen_checkpoints(self) -> list[Path]:

@@ -1,0 +1,261 @@
+"""The contenders of one size, and what they are given to do."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForSeq2SeqLM
+from vanilla_transformer.data.batching import token_budget_batches
+from vanilla_transformer.data.corpora import read_corpus
+from vanilla_transformer.interop import to_marian
+from vanilla_transformer.translation import Translator
+from vanilla_transformer.translation.quantization import quantize
+
+from .peers import TorchTransformer, ctranslate2_peer, numpy_peer
+from .table import Row, interleaved, timed
+
+SIZES = {
+    "tiny": VanillaTransformerConfig.preset("tiny", vocab_size=8000, dropout=0.1),
+    "small": VanillaTransformerConfig.preset("small", vocab_size=8000, dropout=0.1),
+    "base": VanillaTransformerConfig.preset("base", vocab_size=32000),
+}
+SOURCE, NEW = 25, 40  # tokens of each random source, and of each output to it
+DATA = Path(os.environ.get("VANILLA_TRANSFORMER_DATA", "../shared/data"))
+
+
+class Bench:
+    """The contenders of one size, and what they work on."""
+
+    def __init__(self, size: str, folder: Path | None, arguments):
+        self.size, self.folder, self.arguments, self.rounds = size, folder, arguments, arguments.rounds
+        self.device, self.dtype = torch.device(arguments.device), getattr(torch, arguments.dtype)
+        torch.manual_seed(0)
+        if folder is None:
+            ours = VanillaTransformerForSeq2SeqLM(SIZES[size])
+        else:
+            folder = self.folder = folder / "model" if (folder / "model").is_dir() else folder
+            ours = AutoModelForSeq2SeqLM.from_pretrained(folder)
+            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.models = {"ours": ours.eval(), "marian": to_marian(ours).eval()}
+        self.models = {name: model.to(self.device, self.dtype) for name, model in self.models.items()}
+        self.batch_of_training = self.training_batch()
+
+    def int8(self):
+        """Our fastest mode on a CPU: the same weights, large matrices in 8 bits."""
+        return quantize(self.like_ours())
+
+    def like_ours(self):
+        copy = VanillaTransformerForSeq2SeqLM(self.models["ours"].config)
+        copy.load_state_dict(self.models["ours"].state_dict())
+        copy.generation_config = self.models["ours"].generation_config
+        return copy.eval().to(self.device, self.dtype)
+
+    # ------------------------------------------------------------------------------------------------- inputs
+
+    def pairs(self) -> tuple[list[str], list[str]]:
+        files = [str(DATA / f"multi30k/test_2016_flickr.{language}.gz") for language in ("en", "de")]
+        rows = read_corpus(files, "source", "target")
+        return list(rows["source"]), list(rows["target"])
+
+    def batches(self, size: int) -> list[dict[str, torch.Tensor]]:
+        """Batches of `size` sources: test sentences in their order, or random ids; fewer where a batch is one."""
+        if self.folder is None:
+            batch = random_sources(self.models["ours"].config, size)
+            return [{"input_ids": batch.to(self.device), "attention_mask": torch.ones_like(batch).to(self.device)}]
+        texts = self.pairs()[0][: max(2 * size, 8)]
+        groups = [texts[i : i + size] for i in range(0, len(texts), size)]
+        return [self.tokenizer(group, padding=True, return_tensors="pt").to(self.device) for group in groups]
+
+    def training_batch(self) -> dict[str, torch.Tensor]:
+        """2,048 padded tokens a side, as the recipes make them, or 64 random pairs of 32 tokens."""
+        if self.folder is None:
+            ids = random_sources(self.models["ours"].config, 64, 32).to(self.device)
+            return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.roll(1, 0)}
+        pairs = self.tokenizer(*self.pairs()[:1], text_target=self.pairs()[1])
+        lengths = [max(len(s), len(t)) for s, t in zip(pairs["input_ids"], pairs["labels"], strict=True)]
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        groups = list(token_budget_batches(torch.tensor(lengths).numpy(), 2048, torch.tensor(order).numpy()))
+        group = groups[len(groups) // 2]
+        batch = self.tokenizer.pad({"input_ids": [pairs["input_ids"][i] for i in group]}, return_tensors="pt")
+        labels = [torch.tensor(pairs["labels"][i]) for i in group]
+        batch["labels"] = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=-100)
+        return {name: value.to(self.device) for name, value in batch.items()}
+
+    # --------------------------------------------------------------------------------------------- decoding
+
+    def decoding(self, size: int, beams: int) -> Row:
+        """Generated tokens a second, ours and theirs being the same ones."""
+        models = dict(self.models)
+        if beams > 1 and self.device.type == "cpu" and self.dtype == torch.float32:
+            models["ours int8"] = self.int8()
+        settings = dict(num_beams=beams, do_sample=False, max_new_tokens=NEW)
+        if self.folder is not None:
+            settings["max_new_tokens"] = 100
+        settings |= {"early_stopping": True} if beams > 1 else {}
+        batches = self.batches(size)
+        with endless(models.values()) if self.folder is None else contextlib.nullcontext():
+            outputs = {n: [m.generate(**b, **settings).cpu() for b in batches] for n, m in models.items()}
+            amount = tokens_of(outputs["ours"], self.models["ours"])
+            equal = {name: agreement(outputs["ours"], found) for name, found in outputs.items()}
+            if equal["marian"] < 0.95:
+                raise SystemExit(f"{self.size}, {beams} beams: MarianMT's outputs are others: nothing to compare")
+            runs = {
+                name: timed(
+                    lambda model=model: sum(len(model.generate(**b, **settings)) > 0 for b in batches) and amount
+                )
+                for name, model in models.items()
+            }
+            plain = self.device.type == "cpu" and self.dtype == torch.float32
+            if plain and (
+                peer := ctranslate2_peer(
+                    self.models["marian"], batches, beams, exact=NEW if self.folder is None else None
+                )
+            ):
+                equal["ctranslate2"] = agreement(outputs["ours"], peer())
+                runs["ctranslate2"] = timed(lambda: len(peer()) and amount)
+            if size == beams == 1 and self.folder is not None and self.size == "tiny":
+                runs["numpy"] = timed(numpy_peer(self.folder, batches[0]))
+            values = interleaved(runs, self.rounds)
+        how = "greedy" if beams == 1 else f"beam {beams}"
+        others = [f"{name}: {share:.0%} equal" for name, share in equal.items() if name not in ("ours", "marian")]
+        flops = 2 * beams * step_size(self.models["ours"])
+        row = Row(self.size, f"{how}, batch {size}", "tokens/s", True, values, flops=flops, note=", ".join(others))
+        if "ours int8" in models and self.folder is None:
+            row.note += f"; int8 top-1 agreement {self.top1(models['ours'], models['ours int8']):.1%}"
+        return row
+
+    def top1(self, one, other) -> float:
+        """How often two models find the same token the most probable one, teacher-forced."""
+        batch = {name: ids[:16] for name, ids in self.batch_of_training.items()}
+        with torch.no_grad():
+            best = [model(**batch).logits.argmax(-1) for model in (one, other)]
+        return (best[0] == best[1]).float().mean().item()
+
+    # --------------------------------------------------------------------------------------------- training
+
+    def training(self) -> Row:
+        """One step of forward, backward and fused AdamW: target tokens a second, padding not counted."""
+        batch, models = self.batch_of_training, dict(self.models)
+        models["torch.nn"] = TorchTransformer(self.models["ours"].config).to(self.device, self.dtype)
+        if self.arguments.compile:
+            models |= {f"{name} compiled": torch.compile(models[name]) for name in ("ours", "marian")}
+        tokens = int((batch["labels"] != -100).sum())
+
+        def step(model, **options):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+
+            def work() -> int:
+                model.train()
+                optimizer.zero_grad()
+                model(**batch, **options).loss.backward()
+                optimizer.step()
+                return tokens
+
+            return timed(work)
+
+        runs = {n: step(m, **({"skip_logits": True} if "ours" in n else {})) for n, m in models.items()}
+        values = interleaved(runs, self.rounds)
+        for model in self.models.values():
+            model.eval()
+        flops = 6 * (step_size(self.models["ours"]) + encoder_size(self.models["ours"]))
+        return Row(self.size, "training step", "tokens/s", True, values, flops=flops)
+
+    # ----------------------------------------------------------------------------------------------- corpora
+
+    def corpus(self, name: str, beams: int) -> Row:
+        """Whole test sets, sentences a second: our Translator, and the pipeline on MarianMT in batches of 32 and one
+        by one, the last of which takes every 50th sentence alone."""
+        files = {"Multi30k": "multi30k/test_2016_flickr", "newstest2014": "wmt14/newstest2014"}
+        rows = read_corpus([str(DATA / f"{files[name]}.{language}.gz") for language in ("en", "de")], "s", "t")
+        texts = list(rows["s" if "s" in rows.column_names else "source"])
+        marian = pipeline("translation", model=self.models["marian"], tokenizer=self.tokenizer)
+        options = {"num_beams": beams, "do_sample": False}
+        greedy = {"length_penalty": None, "early_stopping": None} if beams == 1 else {}
+        ours = Translator(self.models["ours"], self.tokenizer)
+        small = Translator(self.int8(), self.tokenizer)
+
+        def run(work: Callable[[list[str]], object], share: list[str]) -> list[float]:
+            return [timed(lambda: work(share) is not None and len(share))()]
+
+        share = texts[:: 5 if name == "newstest2014" else 1]  # for those that would take an hour
+        values = {
+            "ours": run(lambda t: ours(t, num_beams=beams), texts),
+            "marian": run(lambda t: marian(t, batch_size=32, **options, **greedy), share),
+            "ours int8": run(lambda t: small(t, num_beams=beams), share),
+            "marian one by one": run(lambda t: [marian(s, **options, **greedy) for s in t], texts[::50]),
+        }
+        how = "greedy" if beams == 1 else f"beam {beams}"
+        row = Row(self.size, f"{name}, {len(texts)} lines, {how}", "sentences/s", True, values)
+        row.note = f"ours is {row.ratio('ours', 'marian one by one'):.1f} x one by one"
+        return row
+
+
+def random_sources(config, rows: int, length: int = SOURCE) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, config.vocab_size, (rows, length), generator=generator)
+    ids[:, -1] = config.eos_token_id
+    return ids
+
+
+@contextlib.contextmanager
+def endless(models):
+    """Nothing ends before its time, and no processor has to see to it."""
+    kept = [
+        (m.generation_config, m.generation_config.eos_token_id, m.generation_config.forced_eos_token_id)
+        for m in models
+    ]
+    for config, *_ in kept:
+        config.eos_token_id = config.forced_eos_token_id = None
+    yield
+    for config, eos, forced in kept:
+        config.eos_token_id, config.forced_eos_token_id = eos, forced
+
+
+def stripped(outputs: list[torch.Tensor], model) -> list[list[int]]:
+    """Every sentence without its start, end and padding."""
+    special = {model.config.pad_token_id, model.config.eos_token_id}
+    return [[token for token in row[1:] if token not in special] for ids in outputs for row in ids.tolist()]
+
+
+def tokens_of(outputs: list[torch.Tensor], model) -> int:
+    ends = model.generation_config.eos_token_id is not None
+    return sum(len(row) + ends for row in stripped(outputs, model))
+
+
+def agreement(one: list, other: list) -> float:
+    """The share of sentences with the same tokens: in float32 two hypotheses may be equal to the last bit."""
+    rows = [
+        [[t for t in row if t > 2] for ids in side for row in (ids.tolist() if torch.is_tensor(ids) else ids)]
+        for side in (one, other)
+    ]
+    return sum(a == b for a, b in zip(*rows, strict=True)) / len(rows[0])
+
+
+def step_size(model) -> int:
+    """Weights that one new token is multiplied by: the decoder's (but for keys and values of the source) and V D."""
+    decoder = sum(p.numel() for p in model.model.decoder.layers.parameters())
+    return decoder + model.lm_head.weight.numel()
+
+
+def encoder_size(model) -> int:
+    return sum(p.numel() for p in model.model.encoder.layers.parameters())
+
+
+def gemm(d_model: int, bench: Bench) -> Row:
+    """The floor: 128 rows times a matrix, in GFLOP/s."""
+    x, w = (
+        torch.randn(shape, device=bench.device, dtype=bench.dtype)
+        for shape in ((128, d_model), (d_model, 4 * d_model))
+    )
+
+    def work() -> float:
+        for _ in range(200):
+            x @ w
+        return 200 * 2 * 128 * d_model * 4 * d_model / 1e9
+
+    return Row(bench.size, "matrix product", "GFLOP/s", True, interleaved({"torch": timed(work)}, bench.rounds))

@@ -1,0 +1,79 @@
+"""Peak memory, each contender in a process of its own."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from .bench import NEW, Bench, endless, random_sources
+from .table import Row
+
+LONG = {f"long-{k}k": k * 1000 for k in (1, 2, 4, 8)}  # tokens of one source
+
+
+def memory(bench: Bench, work: str, what: str) -> Row:
+    """Peak beyond the weights, each contender in a process of its own: MB of a CPU's or a GPU's memory."""
+    values = {}
+    names = ["ours"] if work in LONG else ["ours", "marian"]  # whose table of positions ends at 512
+    if work == "beam" and bench.device.type == "cpu" and bench.dtype == torch.float32:
+        names.append("ours int8")
+    for name in names:
+        command = [sys.executable, sys.argv[0], "--child", name, work, "--size", bench.size]
+        command += ["--device", bench.arguments.device, "--dtype", bench.arguments.dtype]
+        command += [f"--{bench.size}", str(bench.folder)] if bench.folder else []
+        out = subprocess.run(command, capture_output=True, text=True)
+        if out.returncode:
+            raise SystemExit(out.stderr)
+        values[name] = [float(out.stdout.split()[-1])]
+    return Row(bench.size, f"memory, {what}", "MB", False, values)
+
+
+def peak(bench: Bench, name: str, work: str) -> float:
+    """MB by which the memory of this process grows at most while the contender works."""
+    model = {**bench.models, "ours int8": None}[name] or bench.int8()
+    if name != "ours int8":
+        bench.models = {name: model}
+    if work in LONG:
+        rows = LONG[work]
+        ids = random_sources(model.config, 1, rows).to(bench.device)
+
+        def run(rows: int):
+            model.generate(ids[:, :rows], num_beams=4, max_new_tokens=8, do_sample=False)
+
+    elif work == "beam":
+        rows = 32
+        ids = random_sources(model.config, rows, 100).to(bench.device)
+
+        def run(rows: int):
+            mask = torch.ones_like(ids[:rows])
+            model.generate(ids[:rows], attention_mask=mask, num_beams=4, max_new_tokens=NEW, do_sample=False)
+    else:
+        rows = 256
+        ids = random_sources(model.config, rows, 32).to(bench.device)
+        model.train()
+        options = {"skip_logits": True} if name == "ours" else {}
+
+        def run(rows: int):
+            part = ids[:rows]
+            model(input_ids=part, attention_mask=torch.ones_like(part), labels=part, **options).loss.backward()
+            model.zero_grad()
+
+    with endless([model]):
+        run(1)  # what is made once
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed counts for nobody
+        if bench.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            run(rows)
+            return (torch.cuda.max_memory_allocated() - before) / 1e6
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+        before = resident("VmRSS")
+        run(rows)
+        return (resident("VmHWM") - before) / 1e3
+
+
+def resident(field: str) -> int:
+    """kB, of /proc/self/status."""
+    return int(next(line for line in Path("/proc/self/status").read_text().splitlines() if field in line).split()[1])

@@ -1,0 +1,166 @@
+"""A model card for a finished run, every number of it read from files: `model_cards/NAME.md`, with the run's curves.
+
+    vanilla-transformer evaluate RUN/model test.en test.de --beams 1 --json greedy.json
+    vanilla-transformer evaluate RUN/model test.en test.de --beams 5 --json beam.json
+    python scripts/make_model_card.py RUN --name multi30k-en-de --scores greedy.json beam.json \\
+        --dataset "Multi30k task 1" --terms "non-commercial research and education"
+"""
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import yaml
+from huggingface_hub import EvalResult, ModelCardData
+from sacrebleu import sentence_chrf
+
+from vanilla_transformer.training.curves import draw_curves
+
+WORST = 5  # translations shown as failures
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("--name", required=True, help="of the model, and of the card")
+    parser.add_argument("--scores", type=Path, nargs="+", required=True, metavar="JSON", help="of `evaluate --json`")
+    parser.add_argument("--dataset", required=True, help="what the data are called")
+    parser.add_argument("--dataset-id", help="their id on the Hub, if they have one")
+    parser.add_argument("--terms", required=True, help="on which the data may be used")
+    parser.add_argument("--license", default="mit", help="of the model (default: mit)")
+    parser.add_argument("-o", "--output", type=Path, default=Path("model_cards"), metavar="DIR")
+    return parser.parse_args()
+
+
+def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
+    """What the Hub reads: language, licence, task, data and scores."""
+    results = [
+        EvalResult(
+            task_type="translation",
+            dataset_type=arguments.dataset_id or arguments.dataset,
+            dataset_name=f"{arguments.dataset}, {Path(evaluation['source']).name}",
+            metric_type=score["name"].lower(),
+            metric_name=f"{score['name']} ({how(evaluation)}; {score['signature']})",
+            metric_value=round(score["score"], 2),
+        )
+        for evaluation in evaluations
+        for score in evaluation["scores"]
+    ]
+    return ModelCardData(
+        language=[recipe["corpus"]["source_lang"], recipe["corpus"]["target_lang"]],
+        license=arguments.license,
+        library_name="transformers",
+        pipeline_tag="translation",
+        tags=["translation", "vanilla_transformer", "attention-is-all-you-need"],
+        datasets=[arguments.dataset_id] if arguments.dataset_id else None,
+        metrics=sorted({result.metric_type for result in results}),
+        model_name=arguments.name,
+        eval_results=results,
+    )
+
+
+def how(evaluation: dict) -> str:
+    settings = evaluation["settings"]
+    beams = "greedy" if settings["num_beams"] == 1 else f"beam {settings['num_beams']}"
+    return f"{beams}, {settings['dtype']}"
+
+
+def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], picture: Path) -> str:
+    source, target = recipe["corpus"]["source_lang"], recipe["corpus"]["target_lang"]
+    machine, data = provenance["machine"], provenance["data"]
+    scores = [
+        f"| {Path(e['source']).name} | {how(e)} | {score['name']} | {score['score']:.2f} | `{score['signature']}` | "
+        f"{1000 * e['seconds'] / e['pairs']:.1f} |"
+        for e in evaluations
+        for score in e["scores"]
+    ]
+    worst = sorted(evaluations[-1]["examples"], key=lambda e: sentence_chrf(e["translation"], [e["reference"]]).score)[
+        :WORST
+    ]
+    failures = [f"- {e['source']}\n  - ours: {e['translation']}\n  - reference: {e['reference']}" for e in worst]
+    return f"""---
+{metadata(arguments, recipe, evaluations).to_yaml()}
+---
+
+# {arguments.name}
+
+A Transformer as in "Attention Is All You Need" that translates {source} to {target}: {result["parameters"]:,}
+parameters, trained by [vanilla_transformer](https://pypi.org/project/vanilla-transformer/).
+
+## Use
+
+```python
+import vanilla_transformer
+from transformers import pipeline
+
+translator = pipeline("translation", model="{arguments.name}")
+```
+
+Without the package, `AutoModelForSeq2SeqLM.from_pretrained(..., trust_remote_code=True)` reads the code that stands
+beside the weights.
+
+## Scores
+
+| data | decoding | metric | score | signature | ms a sentence |
+|---|---|---|---|---|---|
+{chr(10).join(scores)}
+
+Beam scores are divided by length ** {evaluations[-1]["settings"]["length_penalty"]}. On the validation set:
+{"; ".join(f"{which} {json.dumps(values)}" for which, values in result["validation"].items())}.
+
+## Training
+
+```sh
+{shlex.join([Path(provenance["command"][0]).name, *provenance["command"][1:]])}
+```
+
+{result["step"]} updates in {result["minutes"]} minutes on {machine["processor"]} ({machine["threads"]} threads); the
+weights are the mean of {", ".join(result["mean_of"])}. Data: {arguments.dataset}, {data["train"]["pairs"]:,} pairs;
+terms: {arguments.terms}. {", ".join(f"{name} {number}" for name, number in provenance["packages"].items())}.
+
+![curves]({picture.name})
+
+<details><summary>The recipe, with all that it leaves to defaults</summary>
+
+```yaml
+{yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip()}
+```
+
+</details>
+
+## Known failures
+
+The {len(worst)} translations of {Path(evaluations[-1]["source"]).name} that are furthest from their reference (chrF):
+
+{chr(10).join(failures)}
+
+It knows the words of its training data, and translates sentences like those: of other texts, of longer ones and of
+names it makes what it has seen.
+"""
+
+
+def main() -> int:
+    arguments = parse()
+    missing = [
+        name for name in ("recipe.yaml", "provenance.json", "result.json") if not (arguments.run / name).exists()
+    ]
+    if missing:
+        print(f"{arguments.run} has no {', '.join(missing)}: expected the folder of a finished run", file=sys.stderr)
+        return 1
+    recipe = yaml.safe_load((arguments.run / "recipe.yaml").read_text("utf-8"))
+    provenance, result = (
+        json.loads((arguments.run / f"{n}.json").read_text("utf-8")) for n in ("provenance", "result")
+    )
+    evaluations = [json.loads(path.read_text("utf-8")) for path in arguments.scores]
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    picture = draw_curves(arguments.run, arguments.output / f"{arguments.name}.png")
+    path = arguments.output / f"{arguments.name}.md"
+    path.write_text(card(arguments, recipe, provenance, result, evaluations, picture), "utf-8")
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""The model card of a finished run, made of nothing but its files."""
+
+import json
+import re
+import subprocess
+import sys
+
+import yaml
+from tiny import ENGLISH, FRENCH, ROOT, SMALL
+
+from vanilla_transformer.cli import main
+
+CARD = ROOT / "scripts" / "make_model_card.py"
+
+
+def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = [word for setting in SMALL for word in ("--set", setting)]
+    monkeypatch.setattr(sys, "argv", ["vanilla-transformer", "train", "copy", "-o", "run", *settings])
+    assert main(sys.argv[1:]) == 0
+    for name, lines in (("test.en", ENGLISH), ("test.fr", FRENCH)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    for beams in ("1", "2"):
+        assert main(["evaluate", "run/model", "test.en", "test.fr", "--beams", beams, "--json", f"{beams}.json"]) == 0
+    words = ["run", "--name", "tiny-copy", "--scores", "1.json", "2.json", "--dataset", "Copies", "--terms", "none"]
+    done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "model_cards" / "tiny-copy.md").read_text("utf-8")
+    assert (tmp_path / "model_cards" / "tiny-copy.png").exists()
+    head = yaml.safe_load(text.split("---")[1])
+    assert head["library_name"] == "transformers" and head["pipeline_tag"] == "translation"
+    metrics = [metric for result in head["model-index"][0]["results"] for metric in result["metrics"]]
+    scores = [score for beams in (1, 2) for score in json.loads((tmp_path / f"{beams}.json").read_text())["scores"]]
+    assert sorted(m["value"] for m in metrics) == sorted(round(score["score"], 2) for score in scores)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert f"{result['parameters']:,}" in text and f"in {result['minutes']} minutes" in text
+    assert "vanilla-transformer train copy -o run" in text
+    assert len(re.findall("  - reference: ", text)) == 5
+
+
+def test_a_folder_that_is_no_run_is_told(tmp_path):
+    words = [str(tmp_path), "--name", "x", "--scores", "x.json", "--dataset", "x", "--terms", "x"]
+    done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
+    assert done.returncode == 1 and "expected the folder of a finished run" in done.stderr
