@@ -64,7 +64,7 @@ def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
 def how(evaluation: dict) -> str:
     settings = evaluation["settings"]
     beams = "greedy" if settings["num_beams"] == 1 else f"beam {settings['num_beams']}"
-    return f"{beams}, {settings['dtype']}"
+    return f"{beams}, {settings['dtype']}" + (f", packed {settings['packed']}" if settings["packed"] else "")
 
 
 def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], picture: Path) -> str:

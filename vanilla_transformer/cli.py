@@ -146,8 +146,9 @@ def positive(text: str) -> int:
 def decoding_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--beams", type=positive, metavar="K", help="beams; 1 is greedy (default: the model's own)")
     p.add_argument("--length-penalty", type=float, help="a beam's score is divided by length ** this")
-    p.add_argument("--dtype", choices=["float32", "bfloat16", "float16", "int8"], default="float32",
-                   help="of the weights; int8 is faster on CPUs, and rounds large matrices to 8 bits")  # fmt: skip
+    p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="of the weights")
+    p.add_argument("--packed", choices=["float32", "bfloat16", "int8"],
+                   help="for speed on a CPU: matrices in another order, or rounded")  # fmt: skip
     p.add_argument("--max-tokens", type=positive, help="padded source tokens times beams in a batch")
     p.add_argument("--truncate", action="store_true", help="cut sources that are too long for the model's positions")
 
@@ -214,6 +215,7 @@ def run_translate(arguments) -> None:
         arguments.output,
         overwrite=arguments.overwrite,
         dtype=arguments.dtype,
+        packed=arguments.packed,
         n_best=arguments.n_best,
         scores=arguments.scores,
         **decoding_settings(arguments),
@@ -231,6 +233,7 @@ def run_evaluate(arguments) -> None:
         arguments.source,
         arguments.reference,
         dtype=arguments.dtype,
+        packed=arguments.packed,
         moses=arguments.moses,
         **decoding_settings(arguments),
     )

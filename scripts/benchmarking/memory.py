@@ -3,22 +3,26 @@
 import ctypes
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from .bench import NEW, Bench, endless, random_sources
+from vanilla_transformer.translation.packing import pack
+
+from .bench import NEW, PACKED, Bench, endless, random_sources
 from .table import Row
 
 LONG = {f"long-{k}k": k * 1000 for k in (1, 2, 4, 8)}  # tokens of one source
 
 
 def memory(bench: Bench, work: str, what: str) -> Row:
-    """Peak beyond the weights, each contender in a process of its own: MB of a CPU's or a GPU's memory."""
+    """Peak beyond the weights as they are in the file, each contender in a process of its own: MB of a CPU's memory or
+    a GPU's. What packed weights are larger or smaller counts."""
     values = {}
     names = ["ours"] if work in LONG else ["ours", "marian"]  # whose table of positions ends at 512
-    if work == "beam" and bench.device.type == "cpu" and bench.dtype == torch.float32:
-        names.append("ours int8")
+    if work == "beam":
+        names += bench.packed()
     for name in names:
         command = [sys.executable, sys.argv[0], "--child", name, work, "--size", bench.size]
         command += ["--device", bench.arguments.device, "--dtype", bench.arguments.dtype]
@@ -32,9 +36,9 @@ def memory(bench: Bench, work: str, what: str) -> Row:
 
 def peak(bench: Bench, name: str, work: str) -> float:
     """MB by which the memory of this process grows at most while the contender works."""
-    model = {**bench.models, "ours int8": None}[name] or bench.int8()
-    if name != "ours int8":
-        bench.models = {name: model}
+    packing = name.removeprefix(PACKED) if name.startswith(PACKED) else None
+    model = bench.models["ours" if packing else name]
+    bench.models = {name: model}
     if work in LONG:
         rows = LONG[work]
         ids = random_sources(model.config, 1, rows).to(bench.device)
@@ -61,17 +65,24 @@ def peak(bench: Bench, name: str, work: str) -> float:
             model.zero_grad()
 
     with endless([model]):
-        run(1)  # what is made once
-        ctypes.CDLL(None).malloc_trim(0)  # what was freed counts for nobody
+        warm_up(run)
         if bench.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             run(rows)
             return (torch.cuda.max_memory_allocated() - before) / 1e6
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
         before = resident("VmRSS")
+        if packing:
+            pack(model, packing)
+            warm_up(run)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
         run(rows)
         return (resident("VmHWM") - before) / 1e3
+
+
+def warm_up(run: Callable[[int], None]) -> None:
+    run(1)  # what is made once
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed counts for nobody
 
 
 def resident(field: str) -> int:

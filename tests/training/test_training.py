@@ -87,16 +87,18 @@ def crash_at(monkeypatch, step: int) -> None:
     monkeypatch.setattr(training, "early_stopping", lambda recipe: [CrashCallback()])
 
 
-def test_resumed_in_the_middle_of_an_epoch_equals_never_stopped(finished, small_recipe, tmp_path, monkeypatch):
+@pytest.mark.parametrize("settings", [(), ("training.bpe_dropout=0.2", "tokenizer.vocab_size=280")])
+def test_resumed_in_the_middle_of_an_epoch_equals_never_stopped(settings, small_recipe, tmp_path, monkeypatch):
+    finished = train(small_recipe(*settings), tmp_path / "whole")
     run = tmp_path / "broken"
     with monkeypatch.context() as patch, pytest.raises(Crash):
         crash_at(patch, 9)  # after checkpoint-5, within the second epoch
-        train(small_recipe(), run)
+        train(small_recipe(*settings), run)
     assert [path.name for path in checkpoints(run)] == ["checkpoint-5"]
     half_written = run / "tmp-checkpoint-9" / "checkpoint-9"
     half_written.mkdir(parents=True)
     (half_written / "model.safetensors").write_bytes(b"half")
-    train(small_recipe(), run, resume=True)
+    train(small_recipe(*settings), run, resume=True)
     for name in ("checkpoint-10", "checkpoint-12", "model"):
         ours, theirs = (load_file(folder / name / "model.safetensors") for folder in (run, finished.run))
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
@@ -291,6 +293,44 @@ def test_kill_dash_9_and_resume(tmp_path):
     result = subprocess.run(command(run, *more), capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stderr[-2000:]
     assert json.loads((run / "result.json").read_text())["step"] == steps
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import torch, transformers.modeling_utils
+from vanilla_transformer.cli import main
+from vanilla_transformer.training import trainer
+
+def dies(original):
+    def call(what, where, *args, **kwargs):
+        if str(where).endswith(sys.argv[1]):
+            if not isinstance(what, Path):  # else it is the name that a whole one would have got
+                Path(where).write_bytes(b"half of a file")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(what, where, *args, **kwargs)
+    return call
+
+trainer.publish, torch.save = dies(trainer.publish), dies(torch.save)
+transformers.modeling_utils.safe_save_file = dies(transformers.modeling_utils.safe_save_file)
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("file", ["/model.safetensors", "/optimizer.pt", ""])
+def test_killed_during_a_save(file, finished, tmp_path):
+    """Whatever was written of a checkpoint, the run goes on from the one before, and ends as if never killed."""
+    run = tmp_path / "killed"
+    words = ["train", "copy", "-o", str(run), *(part for setting in SMALL for part in ("--set", setting))]
+    kill = [sys.executable, "-c", KILLED, f"checkpoint-10{file}", *words]
+    done = subprocess.run(kill, capture_output=True, text=True, timeout=200)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    assert [path.name for path in checkpoints(run)] == ["checkpoint-5"] and list(run.glob("tmp-checkpoint-10"))
+    again = [sys.executable, "-m", "vanilla_transformer", *words, "--resume"]
+    done = subprocess.run(again, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert losses(run) == losses(finished.run)
+    assert not list(run.glob("tmp-*"))
 
 
 def test_overwrite_deletes_nothing_before_all_is_known_to_be_right(finished, small_recipe, tmp_path):

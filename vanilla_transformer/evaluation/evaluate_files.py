@@ -9,6 +9,7 @@ from pathlib import Path
 from ..data.checks import CorpusReport
 from ..data.corpora import read_corpus
 from ..translation import load_translator
+from ..translation.packing import Packing
 from .metrics import Score, moses_bleu, translation_scores
 
 
@@ -43,17 +44,25 @@ class Evaluation:
 
 
 def evaluate_files(
-    model: str, source: Path, reference: Path, *, dtype: str = "float32", moses: str | None = None, **options
+    model: str,
+    source: Path,
+    reference: Path,
+    *,
+    dtype: str = "float32",
+    packed: Packing | None = None,
+    moses: str | None = None,
+    **options,
 ) -> Evaluation:
-    """Translate `source` and compare with `reference`, line by line; `options` are those of `Translator.candidates`.
-    With a language for `moses`, the scores of `moses_bleu` are there as well.
+    """Translate `source` and compare with `reference`, line by line; `options` are those of `Translator.candidates`,
+    `dtype` and `packed` those of `load_translator`. With a language for `moses`, the scores of `moses_bleu` are there
+    as well.
 
     Pairs with an empty side are left out, and counted aloud.
     """
     report = CorpusReport()
     pairs = read_corpus([str(source), str(reference)], "source", "reference", report=report)
     report.warn()
-    translator = load_translator(model, dtype)
+    translator = load_translator(model, dtype, packed=packed)
     sources, references = list(pairs["source"]), list(pairs["target"])
     start = time.perf_counter()
     translations = [translation.text for translation in translator(sources, **options)]
@@ -61,6 +70,7 @@ def evaluate_files(
     defaults = translator.model.generation_config
     settings = {
         "dtype": dtype,
+        "packed": packed,
         "num_beams": options.get("num_beams") or defaults.num_beams or 1,
         "length_penalty": options["length_penalty"]
         if options.get("length_penalty") is not None

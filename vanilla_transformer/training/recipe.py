@@ -74,6 +74,7 @@ class TrainingRecipe:
     adam_epsilon: float = 1e-9
     max_grad_norm: float = 1.0
     label_smoothing: float = 0.1
+    bpe_dropout: float = 0.0  # of the merges that make a token of its parts (Provilkov et al. 2020); 0.1 there
     bf16: bool = False  # matrix products in bfloat16, weights in float32
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
     seed: int = 0
@@ -135,13 +136,15 @@ class Recipe:
                 value = getattr(section, name)
                 if value is not None and not 0 < value < math.inf:
                     problems.append(f"{name}={value}: expected a positive number")
-        for name in ("label_smoothing", "adam_beta1", "adam_beta2"):
+        for name in ("label_smoothing", "bpe_dropout", "adam_beta1", "adam_beta2"):
             if not 0 <= getattr(training, name) < 1:
                 problems.append(f"{name}={getattr(training, name)}: expected a number in [0, 1)")
         if training.seed < 0 or corpus.seed < 0:
             problems.append(f"training.seed={training.seed}, corpus.seed={corpus.seed}: expected numbers from 0 on")
         if self.task != "translation" and self.decoding != DecodingRecipe():
             problems.append(f"decoding is read by task=translation only, and the task is {self.task}: leave it out")
+        if self.task != "translation" and training.bpe_dropout:
+            problems.append(f"training.bpe_dropout is for task=translation, and the task is {self.task}: leave it out")
         if not math.isfinite(self.decoding.length_penalty):
             problems.append(f"length_penalty={self.decoding.length_penalty}: expected a finite number")
         if corpus.max_length > training.max_tokens:

@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ..data.segmentation import BpeDropoutCollator
 from ..data.vocabulary import Template
 from ..evaluation.metrics import translation_scores
 from ..model.loss import IGNORED_LABEL
@@ -58,7 +59,13 @@ class TranslationTask:
         return encode_pairs(batch, tokenizer)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase):
+        """Batches of tensors from rows of ids, as an evaluation reads them."""
         return DataCollatorForSeq2Seq(tokenizer)
+
+    def training_collator(self, tokenizer: PreTrainedTokenizerBase):
+        """Those that training reads."""
+        t = self.recipe.training
+        return BpeDropoutCollator(tokenizer, t.bpe_dropout, t.seed) if t.bpe_dropout else self.collator(tokenizer)
 
     def generation_settings(self) -> dict:
         """What `generation_config.json` of the finished model will say."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -54,13 +54,14 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         sampler = TokenBudgetSampler(self.train_dataset["length"], self.recipe.max_tokens, self.recipe.seed)
-        return self.accelerator.prepare(self.loader(self.train_dataset, sampler))
+        collator = self.task.training_collator(self.processing_class)
+        return self.accelerator.prepare(self.loader(self.train_dataset, sampler, collator))
 
-    def loader(self, dataset: Dataset, sampler: TokenBudgetSampler) -> DataLoader:
+    def loader(self, dataset: Dataset, sampler: TokenBudgetSampler, collator: Callable) -> DataLoader:
         return DataLoader(
             dataset.remove_columns("length"),
             batch_sampler=sampler,
-            collate_fn=self.data_collator,
+            collate_fn=collator,
             num_workers=self.args.dataloader_num_workers,
         )
 
@@ -120,7 +121,7 @@ class RecipeTrainer(Seq2SeqTrainer):
     def batches(self, dataset: Dataset) -> Iterator[dict]:
         """All of a validation set, the same batches each time."""
         budget = max(self.recipe.max_tokens, max(dataset["length"]))
-        for batch in self.loader(dataset, TokenBudgetSampler(dataset["length"], budget, seed=0)):
+        for batch in self.loader(dataset, TokenBudgetSampler(dataset["length"], budget, seed=0), self.data_collator):
             yield self._prepare_inputs(dict(batch))
 
     @torch.no_grad()

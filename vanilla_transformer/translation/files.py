@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from ..data.corpora import read_lines
+from .packing import Packing
 from .translate import Translation, load_translator
 
 STDIN = Path("-")
@@ -16,6 +17,7 @@ def translate_files(
     *,
     overwrite: bool = False,
     dtype: str = "float32",
+    packed: Packing | None = None,
     n_best: int = 1,
     scores: bool = False,
     **options,
@@ -26,6 +28,7 @@ def translate_files(
         output: where to write; standard output if `None`.
         n_best: so many lines for each line of the input, best first.
         scores: append TAB and the score of each translation.
+        dtype, packed: those of `load_translator`.
         options: those of `Translator.candidates`.
 
     Raises:
@@ -33,7 +36,7 @@ def translate_files(
     """
     check_output(output, overwrite)
     lines = [line for file in files or [STDIN] for line in (read_stdin() if file == STDIN else read_lines(file))]
-    translator = load_translator(model, dtype)
+    translator = load_translator(model, dtype, packed=packed)
     candidates = translator.candidates(lines, n_best=n_best, scores=scores, **options)
     text = "".join(as_line(candidate, scores) for best in candidates for candidate in best)
     if output is None:

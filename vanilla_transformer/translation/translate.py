@@ -15,7 +15,7 @@ from ..data.batching import token_budget_batches
 from ..interop.loading import check_folder, check_tokenizer, load_tokenizer, load_weights, read_config
 from ..model.decoding import count_capped, output_limit, position_limit
 from ..model.tokenization_vanilla_transformer import reject_surrogates
-from .quantization import quantize
+from .packing import Packing, pack
 
 logger = logging.get_logger(__name__)
 
@@ -30,17 +30,19 @@ class Translation:
     score: float | None = None
 
 
-def load_translator(model: str | Path, dtype: str = "float32", device: str | None = None) -> "Translator":
+def load_translator(
+    model: str | Path, dtype: str = "float32", device: str | None = None, packed: Packing | None = None
+) -> "Translator":
     """Load model and tokenizer from a folder or a Hub id.
 
     Args:
-        dtype: of the weights, `"auto"` for that of the file; `"int8"` is float32 with large matrices of 8 bits, which
-            is faster on CPUs (`quantization.py`).
-        device: the GPU if there is one, by default.
+        dtype: of the weights, `"auto"` for that of the file.
+        device: the GPU if there is one, by default, and the CPU if `packed`.
+        packed: matrices of a float32 model rewritten in float32, bfloat16 or int8 for a CPU, see `packing.py`.
 
     Raises:
         OSError: if there is no model, no tokenizer beside it, or if its weights are damaged or incomplete.
-        ValueError: if it is no encoder-decoder.
+        ValueError: if it is no encoder-decoder, and for what cannot be packed.
     """
     check_folder(Path(model))
     check_tokenizer(Path(model))
@@ -50,9 +52,9 @@ def load_translator(model: str | Path, dtype: str = "float32", device: str | Non
             f"{model} is a model of type {config.model_type!r}: expected an encoder-decoder, to translate"
         )
     if device is None:
-        device = "cuda" if torch.cuda.is_available() and dtype != "int8" else "cpu"
-    network = load_weights(model, AutoModelForSeq2SeqLM, dtype="float32" if dtype == "int8" else dtype).to(device)
-    return Translator(quantize(network) if dtype == "int8" else network, load_tokenizer(model))
+        device = "cuda" if torch.cuda.is_available() and not packed else "cpu"
+    network = load_weights(model, AutoModelForSeq2SeqLM, dtype=dtype).to(device)
+    return Translator(pack(network, packed) if packed else network, load_tokenizer(model))
 
 
 class Translator:
