@@ -1,5 +1,6 @@
 """The command as a user meets it: what it prints, where it writes, and a line instead of a traceback for a mistake."""
 
+import contextlib
 import io
 import json
 import subprocess
@@ -10,7 +11,7 @@ from tiny import ENGLISH, FRENCH, SMALL, tiny_model
 from transformers import AutoTokenizer, BertConfig
 
 from vanilla_transformer.cli import main
-from vanilla_transformer.translation import load_translator
+from vanilla_transformer.translation import Translator, load_translator, parts
 
 
 def run(capsys, *arguments) -> tuple[int, str, str]:
@@ -59,6 +60,34 @@ def test_translate_to_a_file_that_is_never_overwritten_unasked(model_dir, tmp_pa
     assert output.read_text() == "precious"
     assert run(capsys, "translate", model_dir, source, "-o", output, "--beams", 2, "--overwrite")[0] == 0
     assert output.read_text(encoding="utf-8").splitlines() == expected
+
+
+def test_a_translation_that_was_killed_goes_on(model_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(parts, "PART", 2)
+    source, output, whole = lines(tmp_path / "a", [*ENGLISH, ""]), tmp_path / "out", tmp_path / "whole"
+    assert run(capsys, "translate", model_dir, source, "-o", whole, "--beams", 2)[0] == 0
+    command = ("translate", model_dir, source, "-o", output)
+    original, asked = Translator.candidates, []
+
+    def candidates(self, texts, **options):
+        asked.append(list(texts))
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return original(self, texts, **options)
+
+    monkeypatch.setattr(Translator, "candidates", candidates)
+    with contextlib.suppress(KeyboardInterrupt):
+        run(capsys, *command, "--beams", 2)
+    assert not output.exists()
+    assert "parts of another translation, which differs in num_beams" in error_of(capsys, *command, "--beams", 3)
+    source.write_text(source.read_text() + "more\n")
+    assert "which differs in text" in error_of(capsys, *command, "--beams", 2)
+    lines(source, [*ENGLISH, ""])
+    code, out, _ = run(capsys, *command, "--beams", 2)
+    assert code == 0 and "2 of 4 parts are there already" in out
+    assert asked == [ENGLISH[:2], ENGLISH[2:4], ENGLISH[4:], ENGLISH[4:], [""]]
+    assert output.read_bytes() == whole.read_bytes() and output.read_text().count("\n") == 7
+    assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out"]
 
 
 def test_n_best_and_scores(model_dir, tmp_path, capsys):

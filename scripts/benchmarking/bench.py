@@ -1,6 +1,7 @@
 """The contenders of one size, and what they are given to do."""
 
 import contextlib
+import copy
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForS
 from vanilla_transformer.data.batching import token_budget_batches
 from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.interop import to_marian
+from vanilla_transformer.training.demo import computes_in_bfloat16
 from vanilla_transformer.translation import Translator
 from vanilla_transformer.translation.packing import PACKINGS, pack
 
@@ -48,9 +50,11 @@ class Bench:
 
     def packed(self) -> dict:
         """Our faster modes on a CPU: the same weights in another order, or rounded."""
-        if self.device.type != "cpu" or self.dtype != torch.float32:
-            return {}
-        return {f"{PACKED}{name}": pack(self.like_ours(), name) for name in PACKINGS}
+        return {f"{PACKED}{name}": pack(self.like_ours(), name) for name in PACKINGS} if self.plain() else {}
+
+    def plain(self) -> bool:
+        """In the mode that other modes are compared with."""
+        return self.device.type == "cpu" and self.dtype == torch.float32
 
     def like_ours(self):
         copy = VanillaTransformerForSeq2SeqLM(self.models["ours"].config)
@@ -111,8 +115,7 @@ class Bench:
                 )
                 for name, model in models.items()
             }
-            plain = self.device.type == "cpu" and self.dtype == torch.float32
-            if plain and (
+            if self.plain() and (
                 peer := ctranslate2_peer(
                     self.models["marian"], batches, beams, exact=NEW if self.folder is None else None
                 )
@@ -142,26 +145,34 @@ class Bench:
     # --------------------------------------------------------------------------------------------- training
 
     def training(self) -> Row:
-        """One step of forward, backward and fused AdamW: target tokens a second, padding not counted."""
+        """One step of forward, backward and fused AdamW: target tokens a second, padding not counted. On processors
+        that compute in bfloat16, steps in mixed precision and with plain attention as well, which is faster there."""
         batch, models = self.batch_of_training, dict(self.models)
         models["torch.nn"] = TorchTransformer(self.models["ours"].config).to(self.device, self.dtype)
         if self.arguments.compile:
             models |= {f"{name} compiled": torch.compile(models[name]) for name in ("ours", "marian")}
+        mixed = [f"{name} bfloat16" for name in self.models if self.plain() and computes_in_bfloat16()]
+        models |= {name: copy.deepcopy(models[name.split()[0]]) for name in mixed}
+        for name in mixed:
+            models[name].set_attn_implementation("eager")
         tokens = int((batch["labels"] != -100).sum())
 
-        def step(model, **options):
+        def step(name: str, model):
+            options = {"skip_logits": True} if "ours" in name else {}
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
             def work() -> int:
                 model.train()
                 optimizer.zero_grad()
-                model(**batch, **options).loss.backward()
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=name in mixed):
+                    loss = model(**batch, **options).loss
+                loss.backward()
                 optimizer.step()
                 return tokens
 
             return timed(work)
 
-        runs = {n: step(m, **({"skip_logits": True} if "ours" in n else {})) for n, m in models.items()}
+        runs = {name: step(name, model) for name, model in models.items()}
         values = interleaved(runs, self.rounds)
         for model in self.models.values():
             model.eval()

@@ -28,17 +28,23 @@ class Row:
         """How many times as much of the unit as `to`."""
         return self.median(name) / self.median(to)
 
-    def cells(self) -> list[str]:
-        cells = []
-        for name, values in self.values.items():
-            low, high = (sorted(values)[int((len(values) - 1) * q)] for q in (0.25, 0.75))
-            ratio = f" = {self.ratio(name):.2f} x" if name != "marian" and "marian" in self.values else ""
-            digits = 0 if self.median(name) >= 100 else 1 if self.median(name) >= 10 else 2
-            cells.append(f"{name} {self.median(name):,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]{ratio}")
-        return cells
+    def number(self, name: str) -> str:
+        """Median and spread: half of what lies between the quartiles."""
+        values, median = self.values[name], self.median(name)
+        low, _, high = statistics.quantiles(values, n=4) if len(values) > 1 else (median, median, median)
+        digits = 0 if median >= 100 else 1 if median >= 10 else 2
+        spread = f" ±{(high - low) / 2 / median:.0%}" if len(values) > 1 else ""
+        return f"{median:,.{digits}f}{spread}"
+
+    def cell(self, name: str) -> str:
+        if name not in self.values:
+            return ""
+        ratio = f" ({self.ratio(name):.2f})" if name != "marian" and "marian" in self.values else ""
+        return self.number(name) + ratio
 
     def text(self) -> str:
-        return f"{self.size:<6} {self.measure:<34} {self.unit:<12} {'   '.join(self.cells())} {self.note}".rstrip()
+        cells = "   ".join(f"{name} {self.cell(name)}" for name in self.values)
+        return f"{self.size:<6} {self.measure:<34} {self.unit:<12} {cells}   {self.note}".rstrip()
 
 
 def interleaved(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
@@ -72,14 +78,17 @@ def wait() -> None:
 
 
 def markdown(rows: list[Row], mode: str) -> str:
-    """One line a measure: every contender's median, as a multiple of MarianMT's."""
-    lines = [
-        f"Medians, {mode}.",
-        "",
-        "| size | threads | measure | unit | medians [quartiles] = multiple of MarianMT |",
-    ]
-    lines += ["|---|---|---|---|---|"]
-    for row in rows:
-        cells = [*row.cells(), *([row.note] if row.note else [])]
-        lines.append(f"| {row.size} | {row.threads} | {row.measure} | {row.unit} | {'; '.join(cells)} |")
-    return "\n".join(lines)
+    """One table for each number of threads: a line a measure, a column a contender."""
+    lines = [f"Medians with half the distance of the quartiles, in brackets as a multiple of MarianMT's; {mode}."]
+    for threads in sorted({row.threads for row in rows}):
+        part = [row for row in rows if row.threads == threads]
+        names = list(dict.fromkeys(name for row in part for name in row.values))
+        lines += ["", f"| {threads} thread{'s' if threads > 1 else ''} | unit | {' | '.join(names)} |"]
+        lines += ["|---" * (2 + len(names)) + "|"]
+        lines += [
+            f"| {f'{row.size}: ' if row.size != '-' else ''}{row.measure} | {row.unit} | "
+            + " | ".join(row.cell(name) for name in names) + " |"
+            for row in part
+        ]  # fmt: skip
+    notes = [f"- {row.size}, {row.measure}, {row.threads} threads: {row.note}" for row in rows if row.note]
+    return "\n".join([*lines, "", *notes])

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny import SMALL
+from tiny import ENGLISH, SMALL
 
 from vanilla_transformer.training.checkpoints import checkpoints
 
@@ -20,6 +20,7 @@ TWO += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_por
 
 def run(*words: str) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -60,3 +61,78 @@ def test_shares_are_put_together_in_order_whatever_remains(tmp_path):
     script = tmp_path / "shares.py"
     script.write_text(SHARES)
     assert run(*TWO, str(script)).split() == ["2", "2"]
+
+
+TRANSLATE = """
+import sys
+from vanilla_transformer.cli import main
+from vanilla_transformer.translation import parts
+parts.PART = 2
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_two_processes_translate_a_file_in_its_order(count, tmp_path, model_dir):
+    script, source = tmp_path / "translate.py", tmp_path / "source"
+    script.write_text(TRANSLATE)
+    source.write_text("".join(f"{line}\n" for line in [*ENGLISH, ""][:count]))
+    words = (str(script), "translate", str(model_dir), str(source), "--beams", "2", "-o")
+    run(*words, str(tmp_path / "one"))
+    run(*TWO, *words, str(tmp_path / "two"))
+    assert (tmp_path / "two").read_text() == (tmp_path / "one").read_text()
+    assert (tmp_path / "two").read_text().count("\n") == count
+    assert not list(tmp_path.glob("*.parts"))
+
+
+# Each block and the whole are sharded, as accelerate's FSDP2 does by the model's `_no_split_modules`. On a CPU it falls
+# back to DDP without a word, so that torch is called here.
+SHARDED = """
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
+from tiny import random_ids, tiny_model
+from transformers import set_seed
+
+dist.init_process_group("gloo")
+rank, number = dist.get_rank(), dist.get_world_size()
+set_seed(0)
+whole, model = (tiny_model(dropout=0.0) for _ in range(2))
+model.load_state_dict(whole.state_dict())
+blocks = [part for part in model.modules() if type(part).__name__ in model._no_split_modules]
+assert len(blocks) == 4
+for part in [*blocks, model]:
+    fully_shard(part, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (number,)))
+register_fsdp_forward_method(model, "generate")
+for name, p in model.named_parameters():
+    assert isinstance(p, DTensor) and p.to_local().shape[0] < p.shape[0], name
+assert sum(p.to_local().numel() for p in model.parameters()) < 0.6 * sum(p.numel() for p in whole.parameters())
+
+optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (whole.train(), model.train())]
+for step in range(8):
+    set_seed(step)
+    source, target = random_ids(4, 7), random_ids(4, 5)
+    losses = []
+    for m, rows, optimizer in zip((whole, model), (slice(None), slice(rank, None, number)), optimizers):
+        loss = m(input_ids=source[rows], labels=target[rows], label_smoothing=0.1, skip_logits=True).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    dist.all_reduce(losses[1])
+    assert abs(losses[1] / number - losses[0]) < 1e-4, (step, losses)
+for m in (whole, model):
+    m.eval()
+for beams in (1, 3):
+    found = [m.generate(source, num_beams=beams, max_new_tokens=8) for m in (whole, model)]
+    assert torch.equal(*found)
+print("sharded")
+dist.destroy_process_group()
+"""
+
+
+def test_parameters_are_sharded_and_learn_the_same(tmp_path):
+    script = tmp_path / "sharded.py"
+    script.write_text(SHARDED)
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
+    assert run(*words).split() == ["sharded", "sharded"]

@@ -1,10 +1,15 @@
 """Translating the lines of files or of standard input: one line in, one line out."""
 
+import hashlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+from tqdm.auto import tqdm
 
 from ..data.corpora import read_lines
 from .packing import Packing
+from .parts import Parts
 from .translate import Translation, load_translator
 
 STDIN = Path("-")
@@ -20,29 +25,61 @@ def translate_files(
     packed: Packing | None = None,
     n_best: int = 1,
     scores: bool = False,
+    progress: bool = False,
     **options,
 ) -> None:
     """Write a translation for every line of `files` (standard input without any), in their order; blank lines stay.
+
+    Where there is an `output`, it is written part by part: a translation that was killed goes on when it is asked for
+    again, and the processes of `accelerate launch` divide the parts among them.
 
     Args:
         output: where to write; standard output if `None`.
         n_best: so many lines for each line of the input, best first.
         scores: append TAB and the score of each translation.
+        progress: show a bar on stderr.
         dtype, packed: those of `load_translator`.
         options: those of `Translator.candidates`.
 
     Raises:
         FileExistsError: if `output` exists, unless `overwrite` is set.
+        ValueError: if there are parts of another translation; if several processes have no files to divide.
     """
     check_output(output, overwrite)
-    lines = [line for file in files or [STDIN] for line in (read_stdin() if file == STDIN else read_lines(file))]
-    translator = load_translator(model, dtype, packed=packed)
-    candidates = translator.candidates(lines, n_best=n_best, scores=scores, **options)
-    text = "".join(as_line(candidate, scores) for best in candidates for candidate in best)
+    files = files or [STDIN]
+    said = read_stdin() if STDIN in files else []
+
+    def lines() -> Iterator[str]:
+        for file in files:
+            yield from said if file == STDIN else read_lines(file)
+
     if output is None:
-        sys.stdout.write(text)
-    else:
-        output.write_text(text, encoding="utf-8")
+        sources = list(lines())
+        translator = load_translator(model, dtype, packed=packed)
+        candidates = translator.candidates(sources, n_best=n_best, scores=scores, progress=progress, **options)
+        sys.stdout.write(text_of(candidates, scores))
+        return
+    digest, count = hashlib.sha256(), 0
+    for count, line in enumerate(lines(), start=1):  # what is no text is told before any work  # noqa: B007
+        digest.update(f"{line}\n".encode(errors="surrogatepass"))
+    asked = {"model": str(model), "model's files": traces(Path(model)), "text": digest.hexdigest(), "dtype": dtype}
+    parts = Parts(output, asked | {"packed": packed, "n_best": n_best, "scores": scores, **options}, count)
+    if STDIN in files and parts.processes.num_processes > 1:
+        raise ValueError("several processes cannot read one standard input: name files")
+    translator = load_translator(model, dtype, packed=packed)
+    with tqdm(total=parts.open_lines(), unit="text", desc="translating", disable=not progress) as bar:
+        for part, chunk in parts.chunks(lines()):
+            candidates = translator.candidates(chunk, n_best=n_best, scores=scores, **options)
+            parts.write(part, text_of(candidates, scores))
+            bar.update(len(chunk))
+    parts.join()
+
+
+def traces(folder: Path) -> list:
+    """What tells that a model has been trained anew: names, sizes and times of its files; of a Hub id nothing."""
+    if not folder.is_dir():
+        return []
+    return sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in folder.iterdir())
 
 
 def check_output(output: Path | None, overwrite: bool) -> None:
@@ -65,6 +102,10 @@ def read_stdin() -> list[str]:
         except UnicodeDecodeError:
             raise ValueError(f"standard input, line {number} is not UTF-8: convert it with iconv first") from None
     return lines
+
+
+def text_of(candidates: list[list[Translation]], scores: bool) -> str:
+    return "".join(as_line(candidate, scores) for best in candidates for candidate in best)
 
 
 def as_line(translation: Translation, with_score: bool) -> str:

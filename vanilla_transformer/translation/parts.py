@@ -1,0 +1,81 @@
+"""A long output in parts, a file each in OUTPUT.parts/ until all of them are there: whoever is killed loses one part,
+and several processes write different ones."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from tqdm.auto import tqdm
+
+PART = 2000  # lines of the input
+PATIENCE = timedelta(days=30)  # that a process which is done waits for the others
+
+
+class Parts:
+    """The parts of `output`, of which this process does every n-th that is not there yet.
+
+    Args:
+        asked: what decides about the output, as JSON knows it: parts that were written for anything else do not count.
+        lines: of the input.
+
+    Raises:
+        ValueError: if there are parts of another translation.
+    """
+
+    def __init__(self, output: Path, asked: dict, lines: int):
+        self.processes = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
+        self.output, self.folder, self.lines = output, output.with_name(f"{output.name}.parts"), lines
+        note, asked = self.folder / "asked.json", json.loads(json.dumps(asked))
+        if self.processes.is_main_process:
+            if note.exists() and (before := json.loads(note.read_text("utf-8"))) != asked:
+                other = sorted(name for name in {*before, *asked} if before.get(name) != asked.get(name))
+                raise ValueError(
+                    f"{self.folder} holds parts of another translation, which differs in {', '.join(other)}: delete "
+                    "that folder, or write to another file"
+                )
+            self.folder.mkdir(exist_ok=True)
+            note.write_text(json.dumps(asked, indent=2), "utf-8")
+        self.processes.wait_for_everyone()
+        count = -(-lines // PART)
+        names = [self.folder / f"{number:06}.txt" for number in range(count)]
+        self.names = names[self.processes.process_index :: self.processes.num_processes]
+        self.there = {name for name in names if name.exists()}
+        if self.there and self.processes.is_main_process:
+            tqdm.write(f"{len(self.there)} of {count} parts are there already")
+
+    def open_lines(self) -> int:
+        """How many lines this process has before it."""
+        starts = (int(name.stem) * PART for name in self.names if name not in self.there)
+        return sum(min(PART, self.lines - start) for start in starts)
+
+    def chunks(self, lines: Iterable[str]) -> Iterator[tuple[Path, list[str]]]:
+        """The parts to be written by this process, each with its lines of the whole input."""
+        lines, mine = iter(lines), set(self.names) - self.there
+        for number in range(-(-self.lines // PART)):
+            chunk, name = list(islice(lines, PART)), self.folder / f"{number:06}.txt"
+            if name in mine:
+                yield name, chunk
+
+    def write(self, part: Path, text: str) -> None:
+        aside = part.with_suffix(".tmp")
+        aside.write_text(text, encoding="utf-8")
+        os.replace(aside, part)
+
+    def join(self) -> None:
+        """Put them together in the place of `output` when all processes are done."""
+        self.processes.wait_for_everyone()
+        if self.processes.is_main_process:
+            whole = self.folder / "whole"
+            with whole.open("wb") as file:
+                for part in sorted(self.folder.glob("*.txt")):
+                    with part.open("rb") as text:
+                        shutil.copyfileobj(text, file)
+            os.replace(whole, self.output)
+            shutil.rmtree(self.folder)
+        self.processes.wait_for_everyone()
