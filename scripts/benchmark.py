@@ -44,7 +44,7 @@ def importing() -> Row:
         return time.perf_counter() - start
 
     values = interleaved({name: lambda name=name: run(name) for name in code}, 7)
-    row = Row("-", "import", "s", False, values)
+    row = Row("-", "import", "s", False, values, threads=1)
     row.note = f"+{row.median('ours') - row.median('transformers'):.2f} s"
     return row
 

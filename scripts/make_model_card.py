@@ -113,7 +113,7 @@ Beam scores are divided by length ** {evaluations[-1]["settings"]["length_penalt
 ## Training
 
 ```sh
-{shlex.join([Path(provenance["command"][0]).name, *provenance["command"][1:]])}
+{shlex.join(["vanilla-transformer", *provenance["command"][1:]])}
 ```
 
 {result["step"]} updates in {result["minutes"]} minutes on {machine["processor"]} ({machine["threads"]} threads); the

@@ -25,7 +25,7 @@ import vanilla_transformer  # noqa: F401  registers the model with the Auto clas
 from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.evaluation import translation_scores
 from vanilla_transformer.training.checkpoints import checkpoints
-from vanilla_transformer.training.splits import encode_pairs, tokenize
+from vanilla_transformer.training.splits import encode_pairs, tokenize, version_of
 
 
 @dataclass
@@ -70,8 +70,9 @@ def main() -> None:
     with args.main_process_first(desc="tokenizing"):
         train_pairs = pairs(data_args.train_files, "train", data_args.max_train_pairs)
         encode = partial(encode_pairs, tokenizer=tokenizer)
-        train = tokenize(train_pairs, encode, data_args.max_length, "train")
-        validation = tokenize(pairs(data_args.validation_files, "validation"), encode, None, "validation")
+        version = version_of(tokenizer)
+        train = tokenize(train_pairs, encode, data_args.max_length, "train", version)
+        validation = tokenize(pairs(data_args.validation_files, "validation"), encode, None, "validation", version)
 
     def compute_metrics(prediction) -> dict[str, float]:
         ids, labels = prediction

@@ -175,6 +175,8 @@ def tables_are_not_made_anew(monkeypatch):
         return lambda self, module: None if isinstance(module, positions.Sinusoids) else initialise(self, module)
 
     wrap(monkeypatch, stacks.VanillaTransformerPreTrainedModel, "_init_weights", init)
+    # Memory that nobody has written may hold anything, at times even a table that was there before.
+    wrap(monkeypatch, torch, "empty_like", lambda empty: lambda *args, **kwargs: empty(*args, **kwargs).fill_(7))
 
 
 @mutation("positions_go_on", ALL, max_position_embeddings=8)

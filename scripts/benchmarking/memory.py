@@ -31,7 +31,7 @@ def memory(bench: Bench, work: str, what: str) -> Row:
         if out.returncode:
             raise SystemExit(out.stderr)
         values[name] = [float(out.stdout.split()[-1])]
-    return Row(bench.size, f"memory, {what}", "MB", False, values)
+    return Row(bench.size, f"memory, {what}", "MB", False, values, threads=1)
 
 
 def peak(bench: Bench, name: str, work: str) -> float:

@@ -58,7 +58,7 @@ def test_a_cut_depends_on_seed_and_choice_alone(tokenizer):
 def test_batches(tokenizer):
     encoded = tokenizer(ENGLISH, text_target=FRENCH)
     rows = [{"input_ids": s, "labels": t} for s, t in zip(encoded["input_ids"], encoded["labels"], strict=True)]
-    collate = BpeDropoutCollator(tokenizer, 0.3, seed=0)
+    collate = BpeDropoutCollator(tokenizer, 0.3, seed=0, longest=99)
     batches = [collate(part, return_tensors="pt") for part in (rows, rows, rows[:3], rows[3:])]
     assert batches[0]["input_ids"].equal(batches[1]["input_ids"])
     for side, texts in (("input_ids", ENGLISH), ("labels", FRENCH)):
@@ -68,6 +68,12 @@ def test_batches(tokenizer):
     assert batches[0]["attention_mask"].equal((batches[0]["input_ids"] != tokenizer.pad_token_id).long())
     alone = [[token for token in row.tolist() if token] for part in batches[2:] for row in part["input_ids"]]
     assert alone != [[token for token in row.tolist() if token] for row in batches[0]["input_ids"]]
+
+
+def test_a_sentence_that_would_become_too_long_stays(tokenizer):
+    ids = tokenizer([" ".join(ENGLISH)])["input_ids"][0]
+    batch = BpeDropoutCollator(tokenizer, 0.9, 0, longest=len(ids))([{"input_ids": ids, "labels": ids}], "pt")
+    assert batch["input_ids"].tolist() == [ids] and batch["labels"].tolist() == [ids]
 
 
 def test_other_tokenizers_are_refused():

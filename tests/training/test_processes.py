@@ -85,8 +85,8 @@ def test_two_processes_translate_a_file_in_its_order(count, tmp_path, model_dir)
     assert not list(tmp_path.glob("*.parts"))
 
 
-# Each block and the whole are sharded, as accelerate's FSDP2 does by the model's `_no_split_modules`. On a CPU it falls
-# back to DDP without a word, so that torch is called here.
+# Each block and the whole are sharded, as accelerate's FSDP2 does by the model's `_no_split_modules`. On a CPU it
+# falls back to DDP without a word, so that torch is called here.
 SHARDED = """
 import torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method

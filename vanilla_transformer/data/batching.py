@@ -6,24 +6,18 @@ import numpy as np
 from torch.utils.data import Sampler
 
 
-def token_budget_batches(lengths: np.ndarray, max_tokens: int, order: np.ndarray) -> list[list[int]]:
+def token_budget_batches(lengths: np.ndarray, max_tokens: int, order: np.ndarray) -> list[np.ndarray]:
     """Cut `order` into runs whose padded size, number of pairs times longest pair, is at most `max_tokens`.
 
     Worked example: lengths 3, 3, 4, 9 in this order with max_tokens=12 give [0, 1, 2] (3 pairs of 4 = 12) and [3].
     """
-    batches: list[list[int]] = []
-    batch: list[int] = []
-    longest = 0
-    for index in order.tolist():
-        grown = max(longest, int(lengths[index]))
-        if batch and grown * (len(batch) + 1) > max_tokens:
-            batches.append(batch)
-            batch, grown = [], int(lengths[index])
-        batch.append(index)
-        longest = grown
-    if batch:
-        batches.append(batch)
-    return batches
+    cuts, start, longest = [], 0, 0
+    for place, length in enumerate(lengths[order].tolist()):
+        longest = max(longest, length)
+        if place > start and longest * (place - start + 1) > max_tokens:
+            cuts.append(place)
+            start, longest = place, length
+    return np.split(order, cuts) if len(order) else []
 
 
 class TokenBudgetSampler(Sampler[list[int]]):
@@ -65,7 +59,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
         self.batches = [batches[i] for i in rng.permutation(len(batches))]
 
     def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
+        return (batch.tolist() for batch in self.batches)
 
     def __len__(self) -> int:
         return len(self.batches)

@@ -73,5 +73,6 @@ def check_swapped_sides(pairs: Dataset, like: Dataset, name: str, like_name: str
 
 def overlap(train: Dataset, test: Dataset) -> int:
     """How many test pairs have a source that training shows as well."""
-    seen = set(train["source"])
+    asked = set(test["source"])
+    seen = {source for source in train["source"] if source in asked}
     return sum(source in seen for source in test["source"])

@@ -2,12 +2,16 @@
 
 import csv
 import gzip
+import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 from datasets import Dataset, DatasetDict, Features, Value, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
+from datasets.fingerprint import Hasher
 
 from .checks import CorpusReport
 
@@ -26,6 +30,8 @@ def read_corpus(
     report: CorpusReport | None = None,
 ) -> Dataset:
     """Read pairs of sentences into the columns `source` and `target`; pairs with an empty side are dropped.
+
+    They are not held in memory, but in a file that is mapped into it (`store`).
 
     Args:
         where: two parallel text files `[source, target]`, or one of: a .tsv file (source TAB target), a .jsonl, .csv
@@ -46,29 +52,62 @@ def read_corpus(
         raise ValueError(f"got {len(where)} places for one corpus ({where}): expected one, or two parallel text files")
     report = report or CorpusReport()
     name = " and ".join(where)
+    languages = source_lang, target_lang
+    pairs: Callable[[], Iterator[tuple[str, str]]]
     if len(where) == 2:
-        check_language_suffixes(where, (source_lang, target_lang))
-        pairs = read_parallel_files(Path(where[0]), Path(where[1]))
+        check_language_suffixes(where, languages)
+        pairs, version = partial(read_parallel_files, *map(Path, where)), [state_of(path) for path in where]
     elif suffix_of(where[0]) == ".tsv":
-        pairs = read_tsv(Path(where[0]))
+        pairs, version = partial(read_tsv, Path(where[0])), [state_of(where[0])]
     else:
-        pairs = read_table(where[0], source_lang, target_lang, split, config_name)
+        table = read_table(where[0], split, config_name)
+        pairs, version = partial(rows_of, table, where[0], *languages), [table._fingerprint]
+    stored = store(pairs, max_pairs, name, Hasher.hash([where, languages, version, max_pairs]))
 
-    columns: dict[str, list[str]] = {side: [] for side in SIDES}
-    for line, (source, target) in enumerate(pairs, start=1):
-        if max_pairs is not None and len(columns["source"]) >= max_pairs:
-            break
-        source, target = source.strip("\r\n"), target.strip("\r\n")
-        if not source.strip() or not target.strip():
-            report.drop("empty side", f"{name}, line {line}")
-            continue
-        columns["source"].append(source)
-        columns["target"].append(target)
-    if not columns["source"]:
-        raise ValueError(
-            f"no pair of sentences in {name}: the corpus is empty, or all of its lines have an empty side"
+    whole = np.ones(len(stored), dtype=bool)
+    for row, (source, target) in enumerate(zip(stored["source"], stored["target"], strict=True)):
+        if not is_pair(source, target):
+            report.drop("empty side", f"{name}, line {row + 1}")
+            whole[row] = False
+    return stored if whole.all() else stored.select(np.flatnonzero(whole))
+
+
+def is_pair(source: str, target: str) -> bool:
+    return bool(source.strip() and target.strip())
+
+
+def state_of(path: str) -> tuple:
+    """What tells that a file is another one than it was."""
+    check_text_file(Path(path))
+    found = os.stat(path)
+    return os.path.realpath(path), found.st_size, found.st_mtime_ns
+
+
+def store(pairs: Callable[[], Iterator[tuple[str, str]]], max_pairs: int | None, name: str, version: str) -> Dataset:
+    """The pairs, up to `max_pairs` that have two sides, in a file of the cache of `datasets`, which is mapped into
+    memory and read again when the very same `version` is asked for."""
+
+    def rows():
+        full = 0
+        for source, target in pairs():
+            if max_pairs is not None and full >= max_pairs:
+                break
+            source, target = source.strip("\r\n"), target.strip("\r\n")
+            full += is_pair(source, target)
+            yield dict(zip(SIDES, (source, target), strict=True))
+        if not full:
+            raise ValueError(
+                f"no pair of sentences in {name}: the corpus is empty, or all of its lines have an empty side"
+            )
+
+    try:
+        return Dataset.from_generator(
+            rows, features=Features({side: Value("string") for side in SIDES}), fingerprint=version
         )
-    return Dataset.from_dict(columns)
+    except DatasetGenerationError as error:
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None
 
 
 def suffix_of(path: str) -> str:
@@ -78,10 +117,7 @@ def suffix_of(path: str) -> str:
 
 def read_lines(path: Path) -> Iterator[str]:
     """Lines of a UTF-8 file, gzipped or not, without their line ends. Only \\n ends a line, as for `wc -l`."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a directory: expected a text file with one sentence a line")
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: expected a text file with one sentence a line")
+    check_text_file(path)
     with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
         for number, line in enumerate(whole(file, path), start=1):
             try:
@@ -91,6 +127,13 @@ def read_lines(path: Path) -> Iterator[str]:
                     f"{path}, line {number} is not UTF-8 (byte {error.start} is 0x{line[error.start]:02x}): convert "
                     f"the file, for instance with `iconv -f latin1 -t utf-8 {path}`"
                 ) from None
+
+
+def check_text_file(path: Path) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory: expected a text file with one sentence a line")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: expected a text file with one sentence a line")
 
 
 def whole(file: Iterable[bytes], path: Path) -> Iterator[bytes]:
@@ -128,7 +171,7 @@ def read_tsv(path: Path) -> Iterator[tuple[str, str]]:
         yield fields[0], fields[1]
 
 
-def read_table(where: str, source_lang: str, target_lang: str, split: str, config_name: str | None):
+def read_table(where: str, split: str, config_name: str | None) -> Dataset:
     path, suffix = Path(where), suffix_of(where)
     if path.is_dir():
         table = load_from_disk(where)
@@ -147,7 +190,7 @@ def read_table(where: str, source_lang: str, target_lang: str, split: str, confi
         if split not in table:
             raise ValueError(f"{where} has no split {split!r}: it has {', '.join(table)}")
         table = table[split]
-    return rows_of(table, where, source_lang, target_lang)
+    return table
 
 
 def load_table(where: str, form: str) -> Dataset:

@@ -25,14 +25,20 @@ class Segmentation:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, dropout: float, seed: int):
-        backend = tokenizer.backend_tokenizer
-        model = json.loads(backend.to_str())["model"]
-        self.pre_tokenizer, self.vocabulary = backend.pre_tokenizer, tokenizer.get_vocab()
-        if model["type"] != "BPE" or self.pre_tokenizer is None or any(byte not in self.vocabulary for byte in "aĠ"):
+        backend = getattr(tokenizer, "backend_tokenizer", None)  # which slow ones have not
+        model = json.loads(backend.to_str())["model"] if backend is not None else {"type": type(tokenizer).__name__}
+        self.vocabulary = tokenizer.get_vocab()
+        if (
+            backend is None
+            or model["type"] != "BPE"
+            or not backend.pre_tokenizer
+            or any(byte not in self.vocabulary for byte in "aĠ")
+        ):
             raise ValueError(
                 f"BPE dropout cuts words by the merges of a byte-level BPE, and the tokenizer is a {model['type']}: "
                 "set training.bpe_dropout=0"
             )
+        self.pre_tokenizer = backend.pre_tokenizer
         pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(pairs)}
         self.dropout, self.seed = dropout, seed
@@ -71,8 +77,9 @@ class BpeDropoutCollator(DataCollatorForSeq2Seq):
     """Cuts both sides anew, in ways that depend on the seed and on which pairs stand together in a batch: that differs
     from epoch to epoch, and is the same when a training resumes."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, dropout: float, seed: int):
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, dropout: float, seed: int, longest: int):
         super().__init__(tokenizer)
+        self.longest = longest  # tokens of a sentence; one that would be cut into more stays as it is
         self.segmentation = Segmentation(tokenizer, dropout, seed)
 
     def __call__(self, features, return_tensors=None):
@@ -82,4 +89,5 @@ class BpeDropoutCollator(DataCollatorForSeq2Seq):
         return super().__call__(cut, return_tensors)
 
     def anew(self, ids: list[int], rng: random.Random) -> list[int]:
-        return [*self.segmentation(self.tokenizer.decode(ids[:-1]), rng), self.tokenizer.eos_token_id]
+        cut = [*self.segmentation(self.tokenizer.decode(ids[:-1]), rng), self.tokenizer.eos_token_id]
+        return cut if len(cut) <= self.longest else ids

@@ -48,6 +48,8 @@ def draw_curves(run: Path, output: Path) -> Path:
         for title, lines in PANELS.items()
         if (found := {label: points for name, label in lines.items() if (points := curve(log, name))})
     }
+    if not panels:
+        raise ValueError(f"{run} has logged nothing yet: its curves begin with the first 100 steps, or an evaluation")
     figure = Figure(figsize=(4.5 * min(3, len(panels)), 3.2 * math.ceil(len(panels) / 3)), layout="constrained")
     FigureCanvasAgg(figure)  # no display is asked for
     figure.suptitle(str(run))

@@ -4,7 +4,9 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from datasets import Dataset
+from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -87,27 +89,45 @@ def encode_pairs(batch: dict, tokenizer: PreTrainedTokenizerBase) -> dict[str, l
     return {"input_ids": encoded["input_ids"], "labels": encoded["labels"]}
 
 
-def tokenize(pairs: Dataset, encode: Callable[[dict], dict], max_length: int | None, name: str) -> Dataset:
+def version_of(tokenizer: PreTrainedTokenizerBase, *more: str) -> str:
+    """Equal where a tokenizer (and what else is told) cuts texts into the same ids."""
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    words = fast.to_str() if fast is not None else sorted(tokenizer.get_vocab().items())
+    return Hasher.hash([type(tokenizer).__name__, words, *more])
+
+
+def tokenize(
+    pairs: Dataset, encode: Callable[[dict], dict], max_length: int | None, name: str, version: str
+) -> Dataset:
     """The columns of ids that `encode` gives for a batch of pairs, and `length` (of the longest, in tokens).
 
-    Pairs with more than `max_length` tokens in any column are dropped, and counted aloud.
+    Pairs that are in a file go to a file; those that an equal `version` of `encode` has written are read again. Pairs
+    with more than `max_length` tokens in any column are dropped, and counted aloud.
     """
 
     def with_lengths(batch):
         columns = encode(batch)
         return columns | {"length": [max(map(len, row)) for row in zip(*columns.values(), strict=True)]}
 
-    encoded = pairs.map(with_lengths, batched=True, remove_columns=pairs.column_names, desc=f"tokenizing {name}")
+    encoded = pairs.map(
+        with_lengths,
+        batched=True,
+        remove_columns=pairs.column_names,
+        new_fingerprint=Hasher.hash([pairs._fingerprint, version]),
+        desc=f"tokenizing {name}",
+    )
     if max_length is None:
         return encoded
     report = CorpusReport()
-    keep = []
-    for index, length in enumerate(encoded["length"]):
-        if length > max_length:
-            report.drop(f"over {max_length} tokens", f"{name} pair {index + 1} with {length}")
-        else:
-            keep.append(index)
+    lengths = lengths_of(encoded)
+    for index in np.flatnonzero(lengths > max_length).tolist():
+        report.drop(f"over {max_length} tokens", f"{name} pair {index + 1} with {lengths[index]}")
     report.warn()
-    if not keep:
+    short = np.flatnonzero(lengths <= max_length)
+    if not len(short):
         raise ValueError(f"no pair of {name} is within corpus.max_length={max_length} tokens: raise it")
-    return encoded.select(keep) if len(keep) < len(encoded) else encoded
+    return encoded.select(short) if len(short) < len(encoded) else encoded
+
+
+def lengths_of(encoded: Dataset) -> np.ndarray:
+    return encoded.with_format("numpy")["length"][:]

@@ -64,8 +64,10 @@ class TranslationTask:
 
     def training_collator(self, tokenizer: PreTrainedTokenizerBase):
         """Those that training reads."""
-        t = self.recipe.training
-        return BpeDropoutCollator(tokenizer, t.bpe_dropout, t.seed) if t.bpe_dropout else self.collator(tokenizer)
+        t, longest = self.recipe.training, self.recipe.corpus.max_length
+        if t.bpe_dropout:
+            return BpeDropoutCollator(tokenizer, t.bpe_dropout, t.seed, longest)
+        return self.collator(tokenizer)
 
     def generation_settings(self) -> dict:
         """What `generation_config.json` of the finished model will say."""

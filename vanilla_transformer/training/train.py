@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -38,12 +39,13 @@ from ..interop.loading import check_folder, check_tokenizer, load_tokenizer
 from ..model.configuration_vanilla_transformer import FamilyConfig
 from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, step_of
 from .recipe import Recipe
-from .splits import fingerprint, load_splits, tokenize
+from .splits import fingerprint, load_splits, tokenize, version_of
 from .tasks import TASKS, TranslationTask
 from .trainer import RecipeTrainer, StopOnInterrupt
 
 logger = logging.get_logger(__name__)
 
+PATIENCE = timedelta(hours=12)  # that processes wait for the one that tokenizes a large corpus
 CPUINFO = Path("/proc/cpuinfo")
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
@@ -78,13 +80,14 @@ def train(
         FileExistsError: if `run` has content, and neither `resume` nor `overwrite` is set.
         ValueError: for recipes that contradict the run or the model to start from, and for corpora that are refused.
     """
-    processes = PartialState(cpu=not torch.cuda.is_available())
+    processes = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
     if processes.is_main_process:
         check_run(recipe, run, resume, overwrite, from_model)
     processes.wait_for_everyone()  # the first one writes only behind the next such line
     task = TASKS[recipe.task](recipe)
     set_seed(recipe.training.seed)
-    splits = load_splits(recipe.corpus)
+    with processes.main_process_first():  # which writes files that the others read
+        splits = load_splits(recipe.corpus)
     attention = recipe.training.attn_implementation
     if resume:
         tokenizer = AutoTokenizer.from_pretrained(run / "tokenizer")
@@ -96,10 +99,12 @@ def train(
     if model.can_generate():
         model.generation_config.update(**task.generation_settings())
     encode = partial(task.encode, tokenizer=tokenizer)
-    encoded = {
-        "train": tokenize(splits["train"], encode, recipe.corpus.max_length, "train"),
-        "validation": tokenize(splits["validation"], encode, None, "validation"),
-    }
+    version = version_of(tokenizer, recipe.task, recipe.corpus.side)
+    with processes.main_process_first():
+        encoded = {
+            "train": tokenize(splits["train"], encode, recipe.corpus.max_length, "train", version),
+            "validation": tokenize(splits["validation"], encode, None, "validation", version),
+        }
     processes.wait_for_everyone()
     if not resume and processes.is_main_process:
         if run.exists():
@@ -293,8 +298,17 @@ def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTraini
     )
 
 
+class Patience(EarlyStoppingCallback):
+    """Goes on counting where a run that resumes had stopped; transformers begin anew."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        super().on_train_begin(args, state, control, **kwargs)
+        before = state.stateful_callbacks.get(type(self).__name__, {})
+        self.early_stopping_patience_counter = before.get("attributes", {}).get("early_stopping_patience_counter", 0)
+
+
 def early_stopping(recipe: Recipe) -> list:
-    return [EarlyStoppingCallback(recipe.training.patience)] if recipe.training.patience else []
+    return [Patience(recipe.training.patience)] if recipe.training.patience else []
 
 
 def write_provenance(recipe: Recipe, run: Path, splits: dict[str, Dataset]) -> None:

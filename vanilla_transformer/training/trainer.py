@@ -22,6 +22,7 @@ from transformers.utils import logging
 from ..data.batching import TokenBudgetSampler
 from ..model.loss import IGNORED_LABEL
 from .checkpoints import TMP, checkpoints, publish, rotate, select
+from .splits import lengths_of
 from .tasks import TranslationTask
 
 logger = logging.get_logger(__name__)
@@ -49,13 +50,14 @@ class RecipeTrainer(Seq2SeqTrainer):
         super().__init__(*args, **kwargs)
         self.task = task
         self.recipe = task.recipe.training
+        self.training_collator = task.training_collator(self.processing_class)
         self.count_anew()
         self.validation_text = validation_text.select(range(min(self.recipe.eval_pairs, len(validation_text))))
 
     def get_train_dataloader(self) -> DataLoader:
-        sampler = TokenBudgetSampler(self.train_dataset["length"], self.recipe.max_tokens, self.recipe.seed)
-        collator = self.task.training_collator(self.processing_class)
-        return self.accelerator.prepare(self.loader(self.train_dataset, sampler, collator))
+        sampler = TokenBudgetSampler(lengths_of(self.train_dataset), self.recipe.max_tokens, self.recipe.seed)
+        self.add_callback(TellsTheEpoch(sampler))
+        return self.accelerator.prepare(self.loader(self.train_dataset, sampler, self.training_collator))
 
     def loader(self, dataset: Dataset, sampler: TokenBudgetSampler, collator: Callable) -> DataLoader:
         return DataLoader(
@@ -69,6 +71,8 @@ class RecipeTrainer(Seq2SeqTrainer):
         loss = super().training_step(model, inputs, num_items_in_batch)
         tokens = int((inputs["labels"] != IGNORED_LABEL).sum())
         self.target_tokens += tokens
+        if not tokens:  # of masked language models: a batch in which nothing is hidden
+            return loss
         # The loss is this batch's part of the mean over all batches of the step: made nats per token of its own.
         nats = float(loss) * float(num_items_in_batch) / self.accelerator.num_processes / tokens
         # A uniform guess costs log V nats a token: nobody who learns stays above twice that.
@@ -91,7 +95,10 @@ class RecipeTrainer(Seq2SeqTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Seconds since the last time that something was logged, and target tokens a second beside the loss."""
         seconds = time.monotonic() - self.counted_since
-        speed = {"tokens_per_second": round(self.target_tokens / seconds, 1)} if "loss" in logs else {}
+        speed = {}
+        if "loss" in logs:  # which all processes log together
+            tokens = self.accelerator.reduce(torch.tensor(self.target_tokens, device=self.args.device)).item()
+            speed["tokens_per_second"] = round(tokens / seconds, 1)
         super().log({**logs, **speed, "seconds": round(seconds, 3)}, start_time)
         self.count_anew()
 
@@ -120,8 +127,9 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     def batches(self, dataset: Dataset) -> Iterator[dict]:
         """All of a validation set, the same batches each time."""
-        budget = max(self.recipe.max_tokens, max(dataset["length"]))
-        for batch in self.loader(dataset, TokenBudgetSampler(dataset["length"], budget, seed=0), self.data_collator):
+        lengths = lengths_of(dataset)
+        sampler = TokenBudgetSampler(lengths, max(self.recipe.max_tokens, int(lengths.max())), seed=0)
+        for batch in self.loader(dataset, sampler, self.data_collator):
             yield self._prepare_inputs(dict(batch))
 
     @torch.no_grad()
@@ -174,6 +182,17 @@ class RecipeTrainer(Seq2SeqTrainer):
             ) from error
 
 
+class TellsTheEpoch(TrainerCallback):
+    """The number of the epoch, on which the order of the batches depends: that of several processes that resume in the
+    middle of one does not hear of it from transformers, whose call ends at a wrapper of accelerate."""
+
+    def __init__(self, sampler: TokenBudgetSampler):
+        self.sampler = sampler
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.sampler.set_epoch(int(state.epoch or 0))
+
+
 class StopOnInterrupt(TrainerCallback):
     """The first Ctrl-C (or SIGTERM) saves a checkpoint after the current step and ends; the second ends at once."""
 
@@ -192,6 +211,10 @@ class StopOnInterrupt(TrainerCallback):
         tqdm.write("stopping: saving a checkpoint after this step (once more to stop at once)")
 
     def on_step_end(self, args, state, control, **kwargs):
+        if args.world_size > 1:  # each hears of it at another moment: all save after the same step
+            heard = torch.tensor(int(self.stopped), device=args.device)
+            torch.distributed.all_reduce(heard, torch.distributed.ReduceOp.MAX)
+            self.stopped = bool(heard)
         if self.stopped:
             control.should_save = control.should_training_stop = True
         return control

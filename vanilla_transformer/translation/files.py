@@ -2,9 +2,12 @@
 
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
+import torch
+from accelerate import PartialState
 from tqdm.auto import tqdm
 
 from ..data.corpora import read_lines
@@ -13,6 +16,7 @@ from .parts import Parts
 from .translate import Translation, load_translator
 
 STDIN = Path("-")
+PATIENCE = timedelta(days=30)  # that a process which is done waits for the others
 
 
 def translate_files(
@@ -43,15 +47,20 @@ def translate_files(
 
     Raises:
         FileExistsError: if `output` exists, unless `overwrite` is set.
-        ValueError: if there are parts of another translation; if several processes have no files to divide.
+        ValueError: if there are parts of another translation; if several processes have no files to divide, or no
+            `output` to put them together in.
     """
     check_output(output, overwrite)
+    processes = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
     files = files or [STDIN]
-    said = read_stdin() if STDIN in files else []
+    if processes.num_processes > 1 and (output is None or not all(file.is_file() for file in files)):
+        raise ValueError("several processes divide files and write one: name the files, and an output with -o")
+    # What can be read but once (standard input, a pipe) is kept.
+    kept = {file: list(lines_of(file)) for file in files if not file.is_file()}
 
     def lines() -> Iterator[str]:
         for file in files:
-            yield from said if file == STDIN else read_lines(file)
+            yield from kept[file] if file in kept else lines_of(file)
 
     if output is None:
         sources = list(lines())
@@ -62,17 +71,25 @@ def translate_files(
     digest, count = hashlib.sha256(), 0
     for count, line in enumerate(lines(), start=1):  # what is no text is told before any work  # noqa: B007
         digest.update(f"{line}\n".encode(errors="surrogatepass"))
-    asked = {"model": str(model), "model's files": traces(Path(model)), "text": digest.hexdigest(), "dtype": dtype}
-    parts = Parts(output, asked | {"packed": packed, "n_best": n_best, "scores": scores, **options}, count)
-    if STDIN in files and parts.processes.num_processes > 1:
-        raise ValueError("several processes cannot read one standard input: name files")
+    asked: dict = {
+        "model": str(model),
+        "model's files": traces(Path(model)),
+        "text": digest.hexdigest(),
+        "dtype": dtype,
+    }
+    asked |= {"packed": packed, "n_best": n_best, "scores": scores, **options}
     translator = load_translator(model, dtype, packed=packed)
+    parts = Parts(output, asked, count, processes)
     with tqdm(total=parts.open_lines(), unit="text", desc="translating", disable=not progress) as bar:
-        for part, chunk in parts.chunks(lines()):
-            candidates = translator.candidates(chunk, n_best=n_best, scores=scores, **options)
+        for part, first, chunk in parts.chunks(lines()):
+            candidates = translator.candidates(chunk, n_best=n_best, scores=scores, first=first, **options)
             parts.write(part, text_of(candidates, scores))
             bar.update(len(chunk))
     parts.join()
+
+
+def lines_of(file: Path) -> Iterable[str]:
+    return read_stdin() if file == STDIN else read_lines(file)
 
 
 def traces(folder: Path) -> list:
@@ -88,6 +105,10 @@ def check_output(output: Path | None, overwrite: bool) -> None:
         return
     if output.is_dir():
         raise IsADirectoryError(f"{output} is a folder: name a file to write")
+    if output.exists() and not output.is_file():
+        raise ValueError(
+            f"{output} is a device or a pipe, which cannot be replaced by a file: write to standard output"
+        )
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists: replace it with --overwrite, or choose another name")
     if not output.parent.is_dir():

@@ -5,16 +5,13 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 
-import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
 PART = 2000  # lines of the input
-PATIENCE = timedelta(days=30)  # that a process which is done waits for the others
 
 
 class Parts:
@@ -23,17 +20,19 @@ class Parts:
     Args:
         asked: what decides about the output, as JSON knows it: parts that were written for anything else do not count.
         lines: of the input.
+        processes: that divide the work.
 
     Raises:
         ValueError: if there are parts of another translation.
     """
 
-    def __init__(self, output: Path, asked: dict, lines: int):
-        self.processes = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
-        self.output, self.folder, self.lines = output, output.with_name(f"{output.name}.parts"), lines
+    def __init__(self, output: Path, asked: dict, lines: int, processes: PartialState):
+        self.processes, self.output, self.lines = processes, output.resolve(), lines  # of a link, where it leads to
+        self.folder = output.with_name(f"{output.name}.parts")
         note, asked = self.folder / "asked.json", json.loads(json.dumps(asked))
         if self.processes.is_main_process:
-            if note.exists() and (before := json.loads(note.read_text("utf-8"))) != asked:
+            begun = note.exists() and any(self.folder.glob("*.txt"))
+            if begun and (before := json.loads(note.read_text("utf-8"))) != asked:
                 other = sorted(name for name in {*before, *asked} if before.get(name) != asked.get(name))
                 raise ValueError(
                     f"{self.folder} holds parts of another translation, which differs in {', '.join(other)}: delete "
@@ -54,13 +53,20 @@ class Parts:
         starts = (int(name.stem) * PART for name in self.names if name not in self.there)
         return sum(min(PART, self.lines - start) for start in starts)
 
-    def chunks(self, lines: Iterable[str]) -> Iterator[tuple[Path, list[str]]]:
-        """The parts to be written by this process, each with its lines of the whole input."""
+    def chunks(self, lines: Iterable[str]) -> Iterator[tuple[Path, int, list[str]]]:
+        """The parts to be written by this process, each with its lines of the whole input, and the place of the first
+        of them.
+
+        Raises:
+            ValueError: if the input has become shorter.
+        """
         lines, mine = iter(lines), set(self.names) - self.there
         for number in range(-(-self.lines // PART)):
             chunk, name = list(islice(lines, PART)), self.folder / f"{number:06}.txt"
+            if len(chunk) != min(PART, self.lines - number * PART):
+                raise ValueError("the input has changed while it was translated: leave it alone, and begin again")
             if name in mine:
-                yield name, chunk
+                yield name, number * PART, chunk
 
     def write(self, part: Path, text: str) -> None:
         aside = part.with_suffix(".tmp")

@@ -85,6 +85,7 @@ class Translator:
         max_tokens: int = MAX_TOKENS,
         truncation: bool = False,
         progress: bool = False,
+        first: int = 0,
     ) -> list[list[Translation]]:
         """The `n_best` candidates of each text; blank texts have blank translations.
 
@@ -95,6 +96,7 @@ class Translator:
             max_tokens: padded source tokens times beams that one batch may hold.
             truncation: cut sources that are longer than the model's positions (and say so), instead of an error.
             progress: show a bar on stderr.
+            first: place of the first text in a larger file, for messages.
 
         Raises:
             ValueError: for beams and candidates that do not fit, and for sources that are too long.
@@ -107,7 +109,7 @@ class Translator:
             raise ValueError(f"got n_best={n_best} with num_beams={num_beams}: expected 1 <= n_best <= num_beams")
         results: list[list[Translation]] = [[Translation("")] * n_best] * len(texts)
         filled = [i for i, text in enumerate(texts) if text.strip()]
-        sources = self.encode([texts[i] for i in filled], filled, truncation)
+        sources = self.encode([texts[i] for i in filled], [first + i for i in filled], truncation)
         lengths = torch.tensor([len(ids) for ids in sources])
         settings = {"num_beams": num_beams, "num_return_sequences": n_best, "do_sample": False}
         settings |= dict.fromkeys(("output_scores", "return_dict_in_generate"), scores and num_beams > 1)
