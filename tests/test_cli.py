@@ -3,15 +3,18 @@
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 from tiny import ENGLISH, FRENCH, SMALL, tiny_model
 from transformers import AutoTokenizer, BertConfig
 
 from vanilla_transformer.cli import main
-from vanilla_transformer.translation import Translator, load_translator, parts
+from vanilla_transformer.translation import Translator, files, load_translator, parts
 
 
 def run(capsys, *arguments) -> tuple[int, str, str]:
@@ -88,6 +91,40 @@ def test_a_translation_that_was_killed_goes_on(model_dir, tmp_path, capsys, monk
     assert asked == [ENGLISH[:2], ENGLISH[2:4], ENGLISH[4:], ENGLISH[4:], [""]]
     assert output.read_bytes() == whole.read_bytes() and output.read_text().count("\n") == 7
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out"]
+
+
+def test_a_pipe_is_read_but_once(model_dir, tmp_path, capsys, expected):
+    pipe, output = tmp_path / "pipe", tmp_path / "out"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lines, args=(pipe, ENGLISH))
+    writer.start()
+    code = run(capsys, "translate", model_dir, pipe, "-o", output, "--beams", 2)[0]
+    writer.join()
+    assert code == 0 and output.read_text(encoding="utf-8").splitlines() == expected
+
+
+def test_devices_and_links_stay_what_they_are(model_dir, tmp_path, capsys, expected):
+    source, link, target = lines(tmp_path / "a", ENGLISH), tmp_path / "link", tmp_path / "target"
+    device = ("translate", model_dir, source, "-o", "/dev/null", "--overwrite")
+    assert "is a device or a pipe" in error_of(capsys, *device)
+    target.write_text("old")
+    link.symlink_to(target)
+    assert run(capsys, "translate", model_dir, source, "-o", link, "--overwrite", "--beams", 2)[0] == 0
+    assert link.is_symlink() and target.read_text(encoding="utf-8").splitlines() == expected
+
+
+def test_several_processes_divide_files_into_one(model_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(files, "PartialState", lambda **_: SimpleNamespace(num_processes=2, process_index=0))
+    source = lines(tmp_path / "a", ENGLISH)
+    assert "an output with -o" in error_of(capsys, "translate", model_dir, source)
+    assert "name the files" in error_of(capsys, "translate", model_dir, "-o", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_start_that_failed_leaves_nothing_in_the_way(model_dir, tmp_path, capsys):
+    source, output = lines(tmp_path / "a", ENGLISH), tmp_path / "out"
+    assert "n_best=8" in error_of(capsys, "translate", model_dir, source, "-o", output, "--beams", 2, "--n-best", 8)
+    assert run(capsys, "translate", model_dir, source, "-o", output, "--beams", 2)[0] == 0
 
 
 def test_n_best_and_scores(model_dir, tmp_path, capsys):

@@ -81,3 +81,10 @@ def test_other_tokenizers_are_refused():
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     with pytest.raises(ValueError, match="a byte-level BPE, and the tokenizer is a WordLevel"):
         Segmentation(PreTrainedTokenizerFast(tokenizer_object=words), 0.1, 0)
+
+    class SlowTokenizer:
+        def get_vocab(self):
+            return {"a": 0, "Ġ": 1}
+
+    with pytest.raises(ValueError, match="the tokenizer is a SlowTokenizer"):
+        Segmentation(SlowTokenizer(), 0.1, 0)

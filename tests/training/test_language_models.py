@@ -8,8 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
+from vanilla_transformer.data.vocabulary import learn_tokenizer
 from vanilla_transformer.training.recipe import load_recipe
 from vanilla_transformer.training.splits import load_splits
+from vanilla_transformer.training.tasks import MaskCollator
 from vanilla_transformer.training.train import train
 
 
@@ -45,6 +47,17 @@ def test_trigram_by_hand():
     letters = [sum(math.exp(-trigram_nats(training, [text]) * (len(text) + 1)) for text in texts)
                for texts in (["", "a", "b"], ["aa", "ab", "ba", "bb"])]  # fmt: skip
     assert 0 < letters[0] < 1 and 0 < letters[1] < 1 and sum(letters) < 1
+
+
+def test_something_is_hidden_in_every_batch():
+    """A batch of few words might have nothing to be learned, and a mean over nothing is no number."""
+    tokenizer = learn_tokenizer(["a b c"], 260, template="masked", show_progress=False)
+    collate = MaskCollator(tokenizer, mlm_probability=0.15)
+    batches = [collate([{"input_ids": [1, token, 2]}]) for token in range(10, 40)]
+    hidden = [batch["labels"] != -100 for batch in batches]
+    assert all(mask.any() for mask in hidden) and not any(mask[0, [0, 2]].any() for mask in hidden)
+    for token, batch, mask in zip(range(10, 40), batches, hidden, strict=True):
+        assert batch["labels"][mask].tolist() == [token]
 
 
 def test_characters_beat_a_trigram(tmp_path):

@@ -26,8 +26,9 @@ def run(*words: str) -> str:
     return done.stdout
 
 
-def train(folder: Path, *how: str, settings=()) -> tuple[list[dict], dict]:
+def train(folder: Path, *how: str, settings=(), resume=False) -> tuple[list[dict], dict]:
     words = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
+    words += ["--resume"] if resume else []
     out = run(*how, "-m", "vanilla_transformer", "train", "copy", "-o", str(folder), *words)
     assert out.count("the model is in") == 1
     state = json.loads((checkpoints(folder)[-1] / "trainer_state.json").read_text())
@@ -42,6 +43,18 @@ def test_two_processes_have_the_losses_of_one(tmp_path):
         assert len(values[0]) == 8
         assert values[0] == pytest.approx(values[1], abs=1e-4)
     assert other["validation"]["mean"]["loss"] == pytest.approx(result["validation"]["mean"]["loss"], abs=1e-4)
+
+
+def test_two_processes_resume_on_the_batches_that_would_have_come(tmp_path):
+    """In the middle of the second epoch, whose order is not that of the first."""
+    long, half = ("training.max_steps=12", "training.eval_steps=3"), ("training.max_steps=9", "training.eval_steps=3")
+    log, _ = train(tmp_path / "whole", *TWO, settings=long)
+    train(tmp_path / "parts", *TWO, settings=half)
+    resumed, _ = train(tmp_path / "parts", *TWO, settings=long, resume=True)
+    epochs = [entry["epoch"] for entry in log if entry["step"] == 9]
+    assert 1 < epochs[0] < 2
+    losses = [[entry["loss"] for entry in part if "loss" in entry] for part in (log, resumed)]
+    assert len(losses[0]) == 4 and losses[0] == losses[1]
 
 
 SHARES = """

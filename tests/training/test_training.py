@@ -153,6 +153,13 @@ def test_early_stopping(small_recipe, tmp_path):
     assert train(small_recipe(*settings), tmp_path / "run").step == 4
 
 
+def test_early_stopping_goes_on_counting_when_it_resumes(small_recipe, tmp_path):
+    common = ("training.patience=2", "training.eval_steps=1", "training.learning_rate=1e-9")
+    whole = train(small_recipe(*common), tmp_path / "whole")
+    train(small_recipe(*common, "training.max_steps=2"), tmp_path / "parts")
+    assert train(small_recipe(*common), tmp_path / "parts", resume=True).step == whole.step == 3
+
+
 def test_existing_output_is_kept(finished, small_recipe):
     with pytest.raises(FileExistsError, match=r"exists: go on from checkpoint-12 with --resume, or replace it with"):
         train(small_recipe(), finished.run)
@@ -393,6 +400,13 @@ def test_a_model_that_does_not_read_its_source_is_told(warnings_of, small_recipe
     result = json.loads((run / "result.json").read_text())["validation"]["mean"]
     assert abs(result["loss_of_exchanged_sources"] - result["loss"]) < 0.05
     assert any("does not read its source" in text for text in warnings_of())
+
+
+def test_curves_of_nothing(tmp_path):
+    (tmp_path / "checkpoint-1").mkdir()
+    (tmp_path / "checkpoint-1" / "trainer_state.json").write_text('{"log_history": []}')
+    with pytest.raises(ValueError, match="has logged nothing yet"):
+        draw_curves(tmp_path, tmp_path / "curves.png")
 
 
 def test_curves_are_drawn(finished, tmp_path):

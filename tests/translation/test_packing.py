@@ -100,7 +100,10 @@ def test_delicate_matrices_stay_exact():
 @pytest.mark.parametrize("name", PACKINGS)
 def test_by_name(model_dir, name):
     texts = ["the cat sleeps", "a dog"]
-    answers = [load_translator(str(model_dir), packed=packed)(texts, num_beams=2) for packed in (name, None)]
+    translators = [load_translator(str(model_dir), packed=packed) for packed in (name, None)]
+    kinds = [{type(part) for part in translator.model.modules()} for translator in translators]
+    assert torch.nn.Linear in kinds[1] and torch.nn.Linear not in kinds[0]
+    answers = [translator(texts, num_beams=2) for translator in translators]
     assert len(answers[0]) == len(answers[1]) == 2
     if name == "float32":
         assert answers[0] == answers[1]

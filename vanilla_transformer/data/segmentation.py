@@ -28,12 +28,8 @@ class Segmentation:
         backend = getattr(tokenizer, "backend_tokenizer", None)  # which slow ones have not
         model = json.loads(backend.to_str())["model"] if backend is not None else {"type": type(tokenizer).__name__}
         self.vocabulary = tokenizer.get_vocab()
-        if (
-            backend is None
-            or model["type"] != "BPE"
-            or not backend.pre_tokenizer
-            or any(byte not in self.vocabulary for byte in "aĠ")
-        ):
+        bytewise = all(byte in self.vocabulary for byte in "aĠ")
+        if backend is None or model["type"] != "BPE" or not backend.pre_tokenizer or not bytewise:
             raise ValueError(
                 f"BPE dropout cuts words by the merges of a byte-level BPE, and the tokenizer is a {model['type']}: "
                 "set training.bpe_dropout=0"

@@ -156,7 +156,12 @@ class MaskCollator(DataCollatorForLanguageModeling):
         ids = [token for example in examples for token in example["input_ids"]]
         digest = hashlib.sha256(str(ids).encode()).digest()
         self.generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
-        return super().torch_call(examples)
+        batch = super().torch_call(examples)
+        if (batch["labels"] == IGNORED_LABEL).all():  # a batch of few words, and nothing in it to be learned
+            middle = len(examples[0]["input_ids"]) // 2
+            batch["labels"][0, middle] = examples[0]["input_ids"][middle]
+            batch["input_ids"][0, middle] = self.tokenizer.mask_token_id
+        return batch
 
 
 class MaskedTask(CausalTask):

@@ -71,8 +71,6 @@ class RecipeTrainer(Seq2SeqTrainer):
         loss = super().training_step(model, inputs, num_items_in_batch)
         tokens = int((inputs["labels"] != IGNORED_LABEL).sum())
         self.target_tokens += tokens
-        if not tokens:  # of masked language models: a batch in which nothing is hidden
-            return loss
         # The loss is this batch's part of the mean over all batches of the step: made nats per token of its own.
         nats = float(loss) * float(num_items_in_batch) / self.accelerator.num_processes / tokens
         # A uniform guess costs log V nats a token: nobody who learns stays above twice that.
