@@ -15,7 +15,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForS
 from vanilla_transformer.data.batching import token_budget_batches
 from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.interop import to_marian
-from vanilla_transformer.training.demo import computes_in_bfloat16
+from vanilla_transformer.training.train import computes_in_bfloat16
 from vanilla_transformer.translation import Translator
 from vanilla_transformer.translation.packing import PACKINGS, pack
 

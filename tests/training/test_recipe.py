@@ -31,7 +31,7 @@ def test_ones_own_file(tmp_path):
         ("model.d_modle=64", "'model.d_modle': did you mean 'model.d_model'"),
         ("corpus.foo=1", "unknown key 'corpus.foo': expected one of config_name"),
         ("training.max_steps=many", "training.max_steps: got 'many', expected int"),
-        ("training.bf16=7", "training.bf16: got 7, expected bool"),
+        ("training.bf16=7", "training.bf16: got 7, expected one of True, False, auto"),
         ("training.learning_rate=fast", "training.learning_rate: got 'fast', expected float"),
         ("training.lr_scheduler_type=steep", "got 'steep', expected one of inverse_sqrt, linear, cosine"),
         ("training.max_steps=-3", "max_steps=-3: expected a positive number"),

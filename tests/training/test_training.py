@@ -148,6 +148,33 @@ def test_bf16_on_request(small_recipe, tmp_path):
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 
 
+def weights_after_one_step(recipe, run):
+    return load_file(train(recipe, run).model / "model.safetensors"), losses(run)
+
+
+def test_r_drop(small_recipe, tmp_path):
+    """Without dropout there is nothing to be drawn together; with it, the loss is more by what the two are apart."""
+    one = ("training.max_steps=1", "training.eval_steps=1", "training.average_checkpoints=1")
+    found = {}
+    for dropout in (0.0, 0.3):
+        for alpha in (0.0, 1e-9, 4.0, 8.0):
+            settings = (*one, f"model.dropout={dropout}", f"training.r_drop={alpha}")
+            found[dropout, alpha] = weights_after_one_step(small_recipe(*settings), tmp_path / f"{dropout}-{alpha}")
+    for alpha in (1e-9, 4.0):
+        assert found[0.0, alpha][1][1] == pytest.approx(found[0.0, 0.0][1][1], abs=1e-5)
+        for name, weight in found[0.0, 0.0][0].items():
+            torch.testing.assert_close(found[0.0, alpha][0][name], weight, atol=1e-4, rtol=0)
+    base, four, eight = (found[0.3, alpha][1][1] for alpha in (1e-9, 4.0, 8.0))
+    assert four - base > 0.001 and eight - base == pytest.approx(2 * (four - base), rel=1e-3)
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_bf16_where_it_is_faster(able, small_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "computes_in_bfloat16", lambda: able)
+    run = train(small_recipe("training.bf16=auto"), tmp_path / "run").run
+    assert json.loads((run / "provenance.json").read_text())["bf16"] is able
+
+
 def test_early_stopping(small_recipe, tmp_path):
     settings = ("training.patience=1", "training.eval_steps=2", "training.max_steps=40", "training.learning_rate=1e-9")
     assert train(small_recipe(*settings), tmp_path / "run").step == 4
@@ -400,6 +427,12 @@ def test_a_model_that_does_not_read_its_source_is_told(warnings_of, small_recipe
     result = json.loads((run / "result.json").read_text())["validation"]["mean"]
     assert abs(result["loss_of_exchanged_sources"] - result["loss"]) < 0.05
     assert any("does not read its source" in text for text in warnings_of())
+
+
+def test_shards_are_for_another_script(small_recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ValueError, match="shard with scripts/run_translation"):
+        train(small_recipe(), tmp_path / "run")
 
 
 def test_curves_of_nothing(tmp_path):

@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import torch
 from datasets import Dataset
 
 from ..evaluation import exact_match, translation_scores
@@ -23,8 +22,7 @@ def demo(run: Path, *, overwrite: bool = False) -> int:
     `run`/demo.json holds the scores: BLEU and exact match in percent, over all and per family of templates.
     """
     start = time.perf_counter()
-    settings = ["training.bf16=true"] if computes_in_bfloat16() else []
-    result = train(load_recipe("phrasebook", settings), run, overwrite=overwrite)
+    result = train(load_recipe("phrasebook"), run, overwrite=overwrite)
     if result.model is None:
         print(f"interrupted; train on with: vanilla-transformer train phrasebook -o {run} --resume")
         return 130
@@ -57,14 +55,6 @@ def demo(run: Path, *, overwrite: bool = False) -> int:
     facts = {"seconds": seconds, **scores, "families": {name: percent for name, (_, percent) in families.items()}}
     (run / "demo.json").write_text(json.dumps(facts, indent=2), "utf-8")
     return 0
-
-
-def computes_in_bfloat16() -> bool:
-    """Whether matrix products in bfloat16 are faster here than in float32: on GPUs, and on CPUs that have them."""
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported()
-    known: dict = getattr(torch.cpu, "get_capabilities", dict)()  # of torch 2.13; an older one computes in float32
-    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
 def exact_by_family(test: Dataset, translations: list[str]) -> dict[str, tuple[int, float]]:

@@ -80,6 +80,11 @@ def train(
         FileExistsError: if `run` has content, and neither `resume` nor `overwrite` is set.
         ValueError: for recipes that contradict the run or the model to start from, and for corpora that are refused.
     """
+    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+        raise ValueError(
+            "recipes divide batches among processes (DDP), and accelerate was told to shard parameters (FSDP): launch "
+            "with another configuration, or shard with scripts/run_translation.py"
+        )
     processes = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
     if processes.is_main_process:
         check_run(recipe, run, resume, overwrite, from_model)
@@ -282,7 +287,7 @@ def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTraini
         adam_beta2=t.adam_beta2,
         adam_epsilon=t.adam_epsilon,
         max_grad_norm=t.max_grad_norm,
-        bf16=t.bf16,
+        bf16=mixed_precision(task.recipe),
         use_cpu=not torch.cuda.is_available(),
         seed=t.seed,
         eval_strategy="steps",
@@ -296,6 +301,18 @@ def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTraini
         use_cache=True,  # of the configuration that is saved; training itself never caches
         report_to=t.report_to,
     )
+
+
+def computes_in_bfloat16() -> bool:
+    """Whether matrix products in bfloat16 are faster here than in float32: on GPUs, and on CPUs that have them."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported()
+    known: dict = getattr(torch.cpu, "get_capabilities", dict)()  # of torch 2.13; an older one computes in float32
+    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
+
+
+def mixed_precision(recipe: Recipe) -> bool:
+    return computes_in_bfloat16() if recipe.training.bf16 == "auto" else recipe.training.bf16
 
 
 class Patience(EarlyStoppingCallback):
@@ -317,6 +334,7 @@ def write_provenance(recipe: Recipe, run: Path, splits: dict[str, Dataset]) -> N
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
         "machine": {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "bf16": mixed_precision(recipe),
         "command": sys.argv,
         "data": {name: {"pairs": len(split), "sha256": fingerprint(split)} for name, split in splits.items()},
     }

@@ -105,8 +105,23 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:  # the loss of an evaluation is not smoothed, so that it can be compared
-            inputs = {**inputs, "label_smoothing": self.recipe.label_smoothing, "skip_logits": True}
+            inputs = {**inputs, "label_smoothing": self.recipe.label_smoothing, "skip_logits": not self.recipe.r_drop}
+            if self.recipe.r_drop:
+                return self.r_drop_loss(model, inputs, num_items_in_batch)
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def r_drop_loss(self, model, inputs, num_items_in_batch) -> torch.Tensor:
+        """R-Drop (Liang et al. 2021, equation 4, of which this is one half): each pair goes through two dropouts, and
+        the two distributions P and Q of a token are to be alike.
+
+            (CE(P) + CE(Q)) / 2 + alpha / 4 (KL(P | Q) + KL(Q | P))
+            KL(P | Q) + KL(Q | P) = sum (P - Q) (log P - log Q)
+        """
+        twice = {name: torch.cat([x, x]) if torch.is_tensor(x) else x for name, x in inputs.items()}
+        loss, outputs = super().compute_loss(model, twice, True, 2 * num_items_in_batch)
+        p, q = outputs.logits.float().log_softmax(-1).chunk(2)  # (B, T, V) each
+        apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)[inputs["labels"] != IGNORED_LABEL].sum() / num_items_in_batch
+        return loss + self.recipe.r_drop / 4 * apart * self.accelerator.num_processes
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
         """Loss in nats per target token over the whole set, what the task measures, and some of its outputs."""
