@@ -15,6 +15,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForS
 from vanilla_transformer.data.batching import token_budget_batches
 from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.interop import to_marian
+from vanilla_transformer.model.decoding import output_limit
 from vanilla_transformer.training.train import computes_in_bfloat16
 from vanilla_transformer.translation import Translator
 from vanilla_transformer.translation.packing import PACKINGS, pack
@@ -190,7 +191,8 @@ class Bench:
         rows = read_corpus([str(DATA / f"{files[name]}.{language}.gz") for language in ("en", "de")], "s", "t")
         texts = list(rows["s" if "s" in rows.column_names else "source"])
         marian = pipeline("translation", model=self.models["marian"], tokenizer=self.tokenizer)
-        options = {"num_beams": beams, "do_sample": False}
+        longest = max(map(len, self.tokenizer(texts)["input_ids"]))
+        options = {"num_beams": beams, "do_sample": False, "max_length": output_limit(self.models["ours"], longest)}
         greedy = {"length_penalty": None, "early_stopping": None} if beams == 1 else {}
         ours = Translator(self.models["ours"], self.tokenizer)
         packed = {name: Translator(model, self.tokenizer) for name, model in self.packed().items()}
