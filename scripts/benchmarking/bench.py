@@ -129,12 +129,12 @@ class Bench:
                 runs["numpy"] = timed(numpy_peer(self.folder, batches[0]))
             values = interleaved(runs, self.rounds)
         how = "greedy" if beams == 1 else f"beam {beams}"
-        others = [f"{name}: {share:.0%} equal" for name, share in equal.items() if name not in ("ours", "marian")]
+        others = [f"{name}: {share:.0%} of the outputs are equal" for name, share in equal.items() if share < 1]
         flops = 2 * beams * step_size(self.models["ours"])
         row = Row(self.size, f"{how}, batch {size}", "tokens/s", True, values, flops=flops, note=", ".join(others))
         if self.folder is None:
             shares = {name: self.top1(models["ours"], models[name]) for name in models if name.startswith(PACKED)}
-            row.note += "; the same best token, teacher-forced: "
+            row.note += f"{'; ' if row.note else ''}the same best token, teacher-forced: "
             row.note += ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
         return row
 

@@ -78,17 +78,18 @@ def wait() -> None:
 
 
 def markdown(rows: list[Row], mode: str) -> str:
-    """One table for each number of threads: a line a measure, a column a contender."""
+    """A table for each number of threads and kind of measure: a line a measure, a column a contender."""
     lines = [f"Medians with half the distance of the quartiles, in brackets as a multiple of MarianMT's; {mode}."]
-    for threads in sorted({row.threads for row in rows}):
-        part = [row for row in rows if row.threads == threads]
-        names = list(dict.fromkeys(name for row in part for name in row.values))
-        lines += ["", f"| {threads} thread{'s' if threads > 1 else ''} | unit | {' | '.join(names)} |"]
-        lines += ["|---" * (2 + len(names)) + "|"]
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.threads, row.unit, row.measure == "training step"), []).append(row)
+    for (threads, unit, _), group in groups.items():
+        names = list(dict.fromkeys(name for row in group for name in row.values))
+        lines += ["", f"| {unit}, {threads} thread{'s' if threads > 1 else ''} | {' | '.join(names)} |"]
+        lines += ["|---" * (1 + len(names)) + "|"]
         lines += [
-            f"| {f'{row.size}: ' if row.size != '-' else ''}{row.measure} | {row.unit} | "
-            + " | ".join(row.cell(name) for name in names) + " |"
-            for row in part
-        ]  # fmt: skip
-    notes = [f"- {row.size}, {row.measure}, {row.threads} threads: {row.note}" for row in rows if row.note]
+            f"| {f'{row.size}: ' if row.size != '-' else ''}{row.measure} | {' | '.join(map(row.cell, names))} |"
+            for row in group
+        ]
+    notes = dict.fromkeys(f"- {row.size}, {row.measure}: {row.note}" for row in rows if row.note)
     return "\n".join([*lines, "", *notes])
