@@ -171,6 +171,8 @@ def decoding_settings(arguments) -> dict:
         "length_penalty": arguments.length_penalty,
         "max_tokens": arguments.max_tokens or MAX_TOKENS,
         "truncation": arguments.truncate,
+        "dtype": arguments.dtype,
+        "packed": arguments.packed,
         "progress": sys.stderr.isatty() or arguments.command == "evaluate",
     }
 
@@ -214,8 +216,6 @@ def run_translate(arguments) -> None:
         arguments.files,
         arguments.output,
         overwrite=arguments.overwrite,
-        dtype=arguments.dtype,
-        packed=arguments.packed,
         n_best=arguments.n_best,
         scores=arguments.scores,
         **decoding_settings(arguments),
@@ -232,8 +232,6 @@ def run_evaluate(arguments) -> None:
         arguments.model,
         arguments.source,
         arguments.reference,
-        dtype=arguments.dtype,
-        packed=arguments.packed,
         moses=arguments.moses,
         **decoding_settings(arguments),
     )

@@ -56,9 +56,9 @@ def read_corpus(
     pairs: Callable[[], Iterator[tuple[str, str]]]
     if len(where) == 2:
         check_language_suffixes(where, languages)
-        pairs, version = partial(read_parallel_files, *map(Path, where)), [state_of(path) for path in where]
+        pairs, version = partial(read_parallel_files, *map(Path, where)), [state_of_text(path) for path in where]
     elif suffix_of(where[0]) == ".tsv":
-        pairs, version = partial(read_tsv, Path(where[0])), [state_of(where[0])]
+        pairs, version = partial(read_tsv, Path(where[0])), [state_of_text(where[0])]
     else:
         table = read_table(where[0], split, config_name)
         pairs, version = partial(rows_of, table, where[0], *languages), [table._fingerprint]
@@ -76,11 +76,15 @@ def is_pair(source: str, target: str) -> bool:
     return bool(source.strip() and target.strip())
 
 
-def state_of(path: str) -> tuple:
+def state_of(path: str | Path) -> tuple:
     """What tells that a file is another one than it was."""
-    check_text_file(Path(path))
     found = os.stat(path)
     return os.path.realpath(path), found.st_size, found.st_mtime_ns
+
+
+def state_of_text(path: str) -> tuple:
+    check_text_file(Path(path))
+    return state_of(path)
 
 
 def store(pairs: Callable[[], Iterator[tuple[str, str]]], max_pairs: int | None, name: str, version: str) -> Dataset:

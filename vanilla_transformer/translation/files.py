@@ -10,7 +10,7 @@ import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
-from ..data.corpora import read_lines
+from ..data.corpora import read_lines, state_of
 from .packing import Packing
 from .parts import Parts
 from .translate import Translation, load_translator
@@ -73,7 +73,7 @@ def translate_files(
         digest.update(f"{line}\n".encode(errors="surrogatepass"))
     asked: dict = {
         "model": str(model),
-        "model's files": traces(Path(model)),
+        "model's files": files_of(Path(model)),
         "text": digest.hexdigest(),
         "dtype": dtype,
     }
@@ -92,11 +92,9 @@ def lines_of(file: Path) -> Iterable[str]:
     return read_stdin() if file == STDIN else read_lines(file)
 
 
-def traces(folder: Path) -> list:
-    """What tells that a model has been trained anew: names, sizes and times of its files; of a Hub id nothing."""
-    if not folder.is_dir():
-        return []
-    return sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in folder.iterdir())
+def files_of(model: Path) -> list[tuple]:
+    """What tells that a model has been trained anew; of a Hub id nothing."""
+    return sorted(map(state_of, model.iterdir())) if model.is_dir() else []
 
 
 def check_output(output: Path | None, overwrite: bool) -> None:
