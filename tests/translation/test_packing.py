@@ -6,6 +6,7 @@ import pytest
 import torch
 from tiny import random_ids, tiny_model
 
+from vanilla_transformer.model.linear import Linear
 from vanilla_transformer.translation import load_translator, packing
 from vanilla_transformer.translation.packing import PACKINGS, Int8Linear, PackedHead, PackedLinear, pack
 
@@ -57,7 +58,7 @@ def test_translations_of_a_packed_model(name):
     model = tiny_model(vocab_size=300).eval()
     small = pack(copy.deepcopy(model), name)
     kinds = [type(part) for part in small.modules()]
-    assert torch.nn.Linear not in kinds
+    assert Linear not in kinds
     assert kinds.count(PackedHead) == (name != "float32")
     ids = random_ids(4, 9)
     logits = [m(input_ids=ids, decoder_input_ids=ids).logits for m in (model, small)]
@@ -102,7 +103,7 @@ def test_by_name(model_dir, name):
     texts = ["the cat sleeps", "a dog"]
     translators = [load_translator(str(model_dir), packed=packed) for packed in (name, None)]
     kinds = [{type(part) for part in translator.model.modules()} for translator in translators]
-    assert torch.nn.Linear in kinds[1] and torch.nn.Linear not in kinds[0]
+    assert Linear in kinds[1] and Linear not in kinds[0]
     answers = [translator(texts, num_beams=2) for translator in translators]
     assert len(answers[0]) == len(answers[1]) == 2
     if name == "float32":

@@ -4,6 +4,7 @@
 import torch
 from torch import nn
 
+from .linear import Linear, is_plain
 from .loss import cross_entropy, linear_cross_entropy
 from .stacks import VanillaTransformerPreTrainedModel
 
@@ -17,7 +18,7 @@ class LanguageModel(VanillaTransformerPreTrainedModel):
 
     def add_head(self, vocab_size: int):
         """Called by constructors, once `self.model` is there."""
-        self.lm_head = nn.Linear(self.config.d_model, vocab_size, bias=self.config.output_bias)
+        self.lm_head: nn.Linear = Linear(self.config.d_model, vocab_size, bias=self.config.output_bias)
         if self.config.tie_word_embeddings:
             self._tied_weights_keys = {"lm_head.weight": self.embeddings}
         self.post_init()
@@ -48,7 +49,7 @@ class LanguageModel(VanillaTransformerPreTrainedModel):
         if skip_logits:
             if labels is None:
                 raise ValueError("skip_logits=True without labels leaves nothing to return: give labels, or drop it")
-            if type(self.lm_head) is nn.Linear and not self.lm_head._forward_hooks:
+            if is_plain(self.lm_head) and not self.lm_head._forward_hooks:
                 return None, linear_cross_entropy(self.lm_head, hidden, labels, label_smoothing, num_items_in_batch)
             logits = self.lm_head(hidden)  # of an adapter, say, which is no plain matrix
             return None, cross_entropy(logits, labels, label_smoothing, num_items_in_batch)

@@ -8,6 +8,7 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention import CrossAttention, MultiHeadAttention
+from .linear import Linear
 
 
 class LayerNorm(nn.LayerNorm):
@@ -49,8 +50,8 @@ class ReLUFeedForward(nn.Module):
 
     def __init__(self, config, ffn_dim: int):
         super().__init__()
-        self.fc1 = nn.Linear(config.d_model, ffn_dim)
-        self.fc2 = nn.Linear(ffn_dim, config.d_model)
+        self.fc1 = Linear(config.d_model, ffn_dim)
+        self.fc2 = Linear(ffn_dim, config.d_model)
         self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -77,7 +78,7 @@ class SwiGLUFeedForward(SiLUFeedForward):
 
     def __init__(self, config, ffn_dim: int):
         super().__init__(config, ffn_dim)
-        self.gate = nn.Linear(config.d_model, ffn_dim)
+        self.gate = Linear(config.d_model, ffn_dim)
 
     def forward(self, x):
         return self.fc2(self.dropout(self.activation(self.fc1(x)) * self.gate(x)))

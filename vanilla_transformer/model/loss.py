@@ -4,6 +4,8 @@
 import torch
 from torch import nn
 
+from .linear import goes_to_onednn, linear
+
 IGNORED_LABEL = -100  # the label of padding, which no loss counts
 
 
@@ -50,17 +52,19 @@ def per_item(total: torch.Tensor, labels: torch.Tensor, num_items_in_batch) -> t
     return total / num_items_in_batch
 
 
-def linear_cross_entropy(linear: nn.Linear, x, labels, label_smoothing=0.0, num_items_in_batch=None) -> torch.Tensor:
-    """`cross_entropy(linear(x), labels, ...)`, x: (B, T, D), labels: (B, T), without the logits of all positions."""
+def linear_cross_entropy(head: nn.Linear, x, labels, label_smoothing=0.0, num_items_in_batch=None) -> torch.Tensor:
+    """`cross_entropy(head(x), labels, ...)`, x: (B, T, D), labels: (B, T), without the logits of all positions."""
     kept = labels != IGNORED_LABEL  # what is not predicted needs no logits at all
     x, targets = x[kept], labels[kept]
-    total = LinearCrossEntropy.apply(x, linear.weight, linear.bias, targets, label_smoothing)
+    total = LinearCrossEntropy.apply(x, head.weight, head.bias, targets, label_smoothing)
     return per_item(total, labels, num_items_in_batch)
 
 
 def add_product(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
     """total += a b, without the product itself where all three are of one kind."""
-    if a.dtype == b.dtype == total.dtype and not torch.is_autocast_enabled(total.device.type):
+    if goes_to_onednn(a, b.T):
+        total += linear(a, b.T)
+    elif a.dtype == b.dtype == total.dtype and not torch.is_autocast_enabled(total.device.type):
         total.addmm_(a, b)
     else:
         total += a @ b
@@ -93,7 +97,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         rows = max(FEWEST_ROWS, CHUNKS.get(x.device.type, 2**20) // len(weight))
         for start in range(0, len(x), rows):
             part, right = x[start : start + rows], labels[start : start + rows, None]
-            logits = nn.functional.linear(part, weight, bias).float()  # logits: (rows, V)
+            logits = linear(part, weight, bias).float()  # logits: (rows, V)
             label_logits, top = logits.gather(1, right), logits.amax(-1, keepdim=True)
             grad = logits.sub_(top).exp_()
             z = grad.sum(-1, keepdim=True)
@@ -101,7 +105,7 @@ class LinearCrossEntropy(torch.autograd.Function):
             if any(wanted):
                 grad = grad.div_(z).scatter_add_(1, right, torch.full_like(z, -kept)).to(part.dtype)
             if grad_x is not None:
-                grad_x[start : start + rows] = grad @ weight
+                grad_x[start : start + rows] = linear(grad, weight.T)
             if grad_weight is not None:
                 add_product(grad_weight, grad.T, part)
             if grad_bias is not None:

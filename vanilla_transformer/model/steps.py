@@ -15,6 +15,7 @@ from torch import nn
 
 from .attention import MultiHeadAttention
 from .layers import FEED_FORWARDS, RESIDUALS, DecoderLayer, Dropout, LayerNorm
+from .linear import goes_to_onednn, is_plain, linear
 from .positions import rotate
 
 ROOM = 16  # for how many steps more the memory is made larger
@@ -161,8 +162,8 @@ def pack(attn: MultiHeadAttention) -> Callable[[torch.Tensor], tuple[torch.Tenso
     """x -> x W^Q and [x W^K | x W^V], in one product where the matrices are so small that a call costs more than the
     copy of them; what is no plain matrix (an adapter, int8) is called."""
     projections = (attn.q_proj, attn.k_proj, attn.v_proj)
-    biases: list = [part.bias for part in projections if type(part) is nn.Linear and part.bias is not None]
-    plain = all(type(part) is nn.Linear for part in projections) and len(biases) in (0, 3)
+    biases: list = [part.bias for part in projections if is_plain(part) and part.bias is not None]
+    plain = all(is_plain(part) for part in projections) and len(biases) in (0, 3)
     if not plain or attn.q_proj.weight.numel() > LARGE:
         query, key, value = (lean(part) for part in projections)
         return lambda x: (query(x), torch.cat([key(x), value(x)], dim=-1))
@@ -178,7 +179,7 @@ def lean(module: nn.Module) -> Callable:
     A part that torch or this package makes becomes the function that it calls; a formula of ours stays the one in its
     `forward`, which then finds such functions for its parts. Anything else (an adapter, an int8 layer) stays as it is.
     """
-    if type(module) is nn.Linear:
+    if is_plain(module):
         return matrix(module.weight, module.bias)
     if type(module) is LayerNorm:
         shape, gamma, beta, eps = module.normalized_shape, module.weight, module.bias, module.eps
@@ -195,8 +196,8 @@ def matrix(weight: torch.Tensor, bias: torch.Tensor | None) -> Callable[[torch.T
     """x -> x W^T + b: of one row alone, a product of matrix and vector, which reads W up to a quarter faster."""
 
     def product(x: torch.Tensor) -> torch.Tensor:
-        if len(x) > 1:
-            return nn.functional.linear(x, weight, bias)
+        if len(x) > 1 or goes_to_onednn(x, weight):
+            return linear(x, weight, bias)
         return (weight.mv(x[0]) if bias is None else torch.addmv(bias, weight, x[0]))[None]
 
     return product
@@ -204,11 +205,15 @@ def matrix(weight: torch.Tensor, bias: torch.Tensor | None) -> Callable[[torch.T
 
 def head(module: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """The projection to logits, written into the memory of earlier ones where it can be."""
-    if type(module) is nn.Linear:
-        weight, bias = module.weight.T, module.bias
-        if bias is None:
-            return lambda x, out: torch.mm(x, weight, out=out)
-        return lambda x, out: torch.addmm(bias, x, weight, out=out)
+    if is_plain(module):
+        weight, bias = module.weight, module.bias
+
+        def write(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+            if goes_to_onednn(x, weight):  # which knows no `out`
+                return linear(x, weight, bias)
+            return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
+
+        return write
     return getattr(module, "write", lambda x, out: module(x))
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from ..model.linear import is_plain
 from ..model.search import best
 
 Packing = Literal["float32", "bfloat16", "int8"]
@@ -141,7 +142,7 @@ def pack(model: PreTrainedModel, packing: Packing) -> PreTrainedModel:
     head = model.get_output_embeddings()
     makers = PACKINGS[packing]
     for path, module in list(model.named_modules()):
-        if type(module) is nn.Linear and module.weight.numel() >= makers.smallest:
+        if is_plain(module) and module.weight.numel() >= makers.smallest:
             parent, _, name = path.rpartition(".")
             make = makers.head if module is head else makers.delicate if DELICATE.search(path) else makers.matrix
             setattr(model.get_submodule(parent), name, make(module))
