@@ -7,6 +7,7 @@ from tiny import random_ids, tiny_model
 from torch.nn import functional as F
 
 from vanilla_transformer.model import linear as module
+from vanilla_transformer.model import steps
 from vanilla_transformer.model.linear import Linear, OneDNNLinear, goes_to_onednn, linear, mkl_is_slow
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="a torch without oneDNN")
@@ -17,6 +18,7 @@ def onednn(monkeypatch):
     """Every product by oneDNN, whatever this processor is and however small the product."""
     monkeypatch.setattr(module, "MKL_IS_SLOW", True)
     monkeypatch.setattr(module, "FEWEST", 1)
+    monkeypatch.setattr(steps, "PART", 64)
 
 
 @pytest.fixture
@@ -126,10 +128,11 @@ def test_only_where_mkl_is_slow(monkeypatch):
     assert not mkl_is_slow()
 
 
+@pytest.mark.parametrize("output_bias", [False, True])
 @pytest.mark.parametrize("attn", ["eager", "sdpa"])
-def test_a_step_of_training_and_a_search(attn, taken):
+def test_a_step_of_training_and_a_search(attn, output_bias, taken):
     """Gradients to 1e-5 of what they are without, the same tokens."""
-    model = tiny_model(vocab_size=300, attn_implementation=attn, dropout=0.0)
+    model = tiny_model(vocab_size=300, attn_implementation=attn, output_bias=output_bias, dropout=0.0)
     ids, labels = random_ids(6, 9), random_ids(6, 7)
     found = []
     for enabled in (True, False):

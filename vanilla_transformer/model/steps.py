@@ -20,6 +20,7 @@ from .positions import rotate
 
 ROOM = 16  # for how many steps more the memory is made larger
 LARGE = 2**17  # numbers of a matrix that is not copied
+PART = 2**13  # tokens whose logits are computed at a time where that takes memory of its own
 FORMULAS = (*FEED_FORWARDS.values(), *RESIDUALS.values())
 
 
@@ -209,8 +210,10 @@ def head(module: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tens
         weight, bias = module.weight, module.bias
 
         def write(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-            if goes_to_onednn(x, weight):  # which knows no `out`
-                return linear(x, weight, bias)
+            if goes_to_onednn(x, weight):  # which knows no `out`, and copies W meanwhile: a part after the other
+                for part, rows in zip(out.split(PART, dim=1), weight.split(PART), strict=True):
+                    part.copy_(linear(x, rows))
+                return out if bias is None else out.add_(bias)
             return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
 
         return write
