@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 # The environment of tests: nothing is asked of a network, and processes side by side do not fight for cores.
 OFFLINE = HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test test-full test-floor conformance conformance-quick lint clean
+.PHONY: demo test test-full test-floor test-browser conformance conformance-quick lint clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -20,7 +20,7 @@ test: $(VENV)/.installed lint  ## lint, types, and the test suite
 	$(OFFLINE) $(BIN)/python -m pytest -n 2
 
 test-full: $(VENV)/.installed lint  ## all combinations of choices, not only those that make all pairs
-	$(OFFLINE) $(BIN)/python -m pytest -n 2 -m "full or not full"
+	$(OFFLINE) $(BIN)/python -m pytest -n 2 -m "not browser"
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -35,6 +35,10 @@ lint: $(VENV)/.installed
 
 test-floor: .venv-floor/.installed  ## the test suite on the oldest versions
 	$(OFFLINE) .venv-floor/bin/python -m pytest -n 2
+
+test-browser: $(VENV)/.installed  ## pages in Chromium (apt install chromium chromium-driver)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[browser]"
+	$(OFFLINE) $(BIN)/python -m pytest -m browser tests/browser
 
 # The tests that transformers writes for its own models, from its source distribution, which pip fetches once.
 conformance: $(VENV)/.installed  ## all models and their variants

@@ -16,7 +16,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from sacrebleu import sentence_chrf
 
-from vanilla_transformer.training.curves import draw_curves
+from vanilla_transformer.inspection.curves import draw_curves
 
 WORST = 5  # translations shown as failures
 

@@ -102,6 +102,10 @@ def parser() -> argparse.ArgumentParser:
     decoding_options(p)
     p.add_argument("--n-best", type=int, default=1, metavar="N", help="so many candidates a line, best first")
     p.add_argument("--scores", action="store_true", help="TAB and the score behind each translation")
+    p.add_argument("--alignments", action="store_true",
+                   help="TAB and the links of its words behind each: source-target, from 0 on")  # fmt: skip
+    p.add_argument("--alignment-heads", metavar="HEADS", help="where links are read off, LAYER:HEAD,..., from 1 on "
+                   "(default: those that training has chosen)")  # fmt: skip
 
     p = command("evaluate", run_evaluate, "score translations of SOURCE against REFERENCE")
     p.add_argument("model", metavar="MODEL", help="folder or Hub id")
@@ -113,6 +117,26 @@ def parser() -> argparse.ArgumentParser:
                    "on Multi30k give it, for this target language")  # fmt: skip
     p.add_argument("--show", type=positive, default=0, metavar="N", help="print the first N translations")
     decoding_options(p)
+
+    p = command("attention", run_attention, "show what each head looks at while MODEL translates a sentence")
+    p.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    p.add_argument("text", metavar="TEXT", help="the sentence to translate")
+    p.add_argument("-o", "--output", type=Path, default=Path("attention.html"), metavar="FILE",
+                   help="page (.html), picture (.png, .svg) or numbers (.json) (default: attention.html)")  # fmt: skip
+    p.add_argument("--overwrite", action="store_true", help="replace that file")
+    p.add_argument("--target", metavar="TEXT", help="a translation to look at, instead of the model's own")
+    p.add_argument("--beams", type=positive, metavar="K", help="beams; 1 is greedy (default: the model's own)")
+    p.add_argument(
+        "--n-best", type=positive, metavar="N", help="so many translations on the page (default: all beams)"
+    )
+    p.add_argument("--kind", choices=["encoder", "decoder", "cross"], default="cross", help="of a picture")
+    p.add_argument("--layer", type=positive, metavar="L", help="of a picture: the heads of this layer, the first is 1 "
+                   "(default: the mean of each layer)")  # fmt: skip
+
+    p = command("doctor", run_doctor, "check that MODEL is sound: leaks, padding, cache, tying, settings, tokenizer")
+    p.add_argument("model", metavar="MODEL", help="folder or Hub id of an encoder-decoder, ours or of transformers")
+    p.add_argument("--json", type=Path, dest="json_file", help="write the findings there as well")
+    p.add_argument("--overwrite", action="store_true", help="replace that file")
 
     p = command("curves", run_curves, "draw loss, scores, rate, gradient norm and speed of a run")
     p.add_argument("folder", type=Path, metavar="RUN", help="folder of a run, finished or not")
@@ -209,8 +233,10 @@ def run_train(arguments) -> int:
 
 def run_translate(arguments) -> None:
     prepare(arguments)
+    from .translation.alignments import AlignmentHeads
     from .translation.files import translate_files
 
+    heads = arguments.alignment_heads
     translate_files(
         arguments.model,
         arguments.files,
@@ -218,6 +244,7 @@ def run_translate(arguments) -> None:
         overwrite=arguments.overwrite,
         n_best=arguments.n_best,
         scores=arguments.scores,
+        alignments=AlignmentHeads.parse(heads) if heads else arguments.alignments,
         **decoding_settings(arguments),
     )
 
@@ -242,8 +269,47 @@ def run_evaluate(arguments) -> None:
         arguments.json_file.write_text(evaluation.to_json(), "utf-8")
 
 
+def run_attention(arguments) -> None:
+    prepare(arguments)
+    from .inspection.show import show_attention
+    from .translation import load_translator
+    from .translation.files import check_output
+
+    check_output(arguments.output, arguments.overwrite)
+    translator = load_translator(arguments.model)
+    written = show_attention(
+        translator.model,
+        translator.tokenizer,
+        arguments.text,
+        arguments.output,
+        target=arguments.target,
+        kind=arguments.kind,
+        layer=arguments.layer,
+        n_best=arguments.n_best,
+        num_beams=arguments.beams,
+    )
+    print(written)
+
+
+def run_doctor(arguments) -> int:
+    prepare(arguments)
+    from .inspection.doctor import examine
+    from .translation import load_translator
+    from .translation.files import check_output
+
+    check_output(arguments.json_file, arguments.overwrite)
+    translator = load_translator(arguments.model)
+    findings = examine(translator.model, translator.tokenizer)
+    print(*findings, sep="\n")
+    failed = sum(finding.verdict == "FAIL" for finding in findings)
+    print(f"{len(findings)} checks, {failed} failed")
+    if arguments.json_file:
+        arguments.json_file.write_text(json.dumps([dataclasses.asdict(f) for f in findings], indent=2), "utf-8")
+    return 1 if failed else 0
+
+
 def run_curves(arguments) -> None:
-    from .training.curves import draw_curves
+    from .inspection.curves import draw_curves
 
     print(draw_curves(arguments.folder, arguments.output or arguments.folder / "curves.png"))
 

@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from tiny import ENGLISH, SMALL
+from tiny import ENGLISH, ROOT, SMALL, tiny_model
 
 from vanilla_transformer.training.checkpoints import checkpoints
 
@@ -18,16 +21,23 @@ TWO = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"
 TWO += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
 
 
+def environment() -> dict[str, str]:
+    alone = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return {**os.environ, **alone, "PYTHONPATH": str(ROOT / "tests")}
+
+
 def run(*words: str) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, timeout=240)
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment(), timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
+def as_words(settings: list[str]) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
+
+
 def train(folder: Path, *how: str, settings=(), resume=False) -> tuple[list[dict], dict]:
-    words = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
+    words = as_words([*SETTINGS, *settings])
     words += ["--resume"] if resume else []
     out = run(*how, "-m", "vanilla_transformer", "train", "copy", "-o", str(folder), *words)
     assert out.count("the model is in") == 1
@@ -55,6 +65,57 @@ def test_two_processes_resume_on_the_batches_that_would_have_come(tmp_path):
     assert 1 < epochs[0] < 2
     losses = [[entry["loss"] for entry in part if "loss" in entry] for part in (log, resumed)]
     assert len(losses[0]) == 4 and losses[0] == losses[1]
+
+
+def test_the_script_of_hugging_faces_trainer_has_the_losses_of_one(tokenizer, parallel_files, tmp_path):
+    """Batches of 2 in one process, of 1 in each of two: the same sentences in a step."""
+    model = tiny_model(vocab_size=len(tokenizer), dropout=0.0)
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    files = [str(file) for file in parallel_files]
+    found = []
+    for how, rows in (((), 2), (TWO, 1)):
+        folder = tmp_path / f"batches-of-{rows}"
+        words = f"--model_name_or_path {tmp_path / 'model'} --output_dir {folder} --use_cpu --do_train --do_eval "
+        words += f"--per_device_train_batch_size {rows} --per_device_eval_batch_size {2 * rows} --max_steps 5 "
+        words += "--logging_steps 1 --learning_rate 0.01 --predict_with_generate --label_smoothing_factor 0.1"
+        run(
+            *how,
+            str(ROOT / "scripts" / "run_translation.py"),
+            *words.split(),
+            "--train_files",
+            *files,
+            "--validation_files",
+            *files,
+        )
+        log = json.loads((folder / "checkpoint-5" / "trainer_state.json").read_text())["log_history"]
+        scores = json.loads((folder / "eval_results.json").read_text())
+        found.append([*(entry["loss"] for entry in log if "loss" in entry), scores["eval_bleu"], scores["eval_chrf2"]])
+    assert len(found[0]) == 7 and found[0] == pytest.approx(found[1], abs=1e-4)
+
+
+def test_an_interrupt_of_the_launcher_saves_a_checkpoint(tmp_path):
+    """Ctrl-C reaches every process, and the launcher sends it on to those that have heard it already."""
+    words = ["-m", "vanilla_transformer", "train", "copy", "-o", str(tmp_path / "run"), *as_words(SETTINGS)]
+    words += as_words(["training.max_steps=5000", "training.eval_steps=5"])
+    process = subprocess.Popen(
+        [sys.executable, *TWO, *words], stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not checkpoints(tmp_path / "run"):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=90)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    step = int(re.search(r"stopped after step (\d+), which is saved. Go on with: .*--resume", errors)[1])
+    assert checkpoints(tmp_path / "run")[-1].name == f"checkpoint-{step}"
+    assert process.returncode != 0
+    log, _ = train(tmp_path / "run", *TWO, settings=[f"training.max_steps={step + 2}"], resume=True)
+    assert log[-1]["step"] == step + 2
 
 
 SHARES = """

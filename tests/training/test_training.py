@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from tiny import SMALL
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
+from vanilla_transformer.inspection.curves import draw_curves, logged
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints, mean_weights, rotate, select
-from vanilla_transformer.training.curves import draw_curves, logged
 from vanilla_transformer.training.train import train
 from vanilla_transformer.training.trainer import DivergenceError, RecipeTrainer
 

@@ -12,7 +12,9 @@ from typing import TypeGuard
 import torch
 from torch import nn
 
-FEWEST = 2**20  # multiplications of a product that oneDNN, which a call costs more time, is faster at
+# Where oneDNN is faster though a call of it takes longer: so many multiplications, or a matrix of so many numbers,
+# which comes from memory and not from a cache.
+FEWEST, LARGE = 2**20, 2**18
 
 
 def mkl_is_slow() -> bool:
@@ -30,7 +32,7 @@ def goes_to_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return (
         MKL_IS_SLOW
         and not torch.jit.is_tracing()
-        and x.numel() * weight.shape[0] >= FEWEST
+        and (x.numel() * weight.shape[0] >= FEWEST or weight.numel() >= LARGE)
         and x.dtype == weight.dtype == torch.float32
         and type(x) in (torch.Tensor, nn.Parameter)
         and type(weight) in (torch.Tensor, nn.Parameter)

@@ -97,19 +97,20 @@ class LinearCrossEntropy(torch.autograd.Function):
         rows = max(FEWEST_ROWS, CHUNKS.get(x.device.type, 2**20) // len(weight))
         for start in range(0, len(x), rows):
             part, right = x[start : start + rows], labels[start : start + rows, None]
-            logits = linear(part, weight, bias).float()  # logits: (rows, V)
+            product = linear(part, weight, bias)
+            logits = product.float()  # logits: (rows, V)
             label_logits, top = logits.gather(1, right), logits.amax(-1, keepdim=True)
             grad = logits.sub_(top).exp_()
             z = grad.sum(-1, keepdim=True)
             total += (top + z.log() - kept * label_logits).sum()
-            if any(wanted):
-                grad = grad.div_(z).scatter_add_(1, right, torch.full_like(z, -kept)).to(part.dtype)
+            if any(wanted):  # the gradient times z, since D numbers of a row are divided sooner than V
+                grad = grad.scatter_add_(1, right, -kept * z).to(product.dtype)
             if grad_x is not None:
-                grad_x[start : start + rows] = linear(grad, weight.T)
+                grad_x[start : start + rows] = linear(grad, weight.T) / z
             if grad_weight is not None:
-                add_product(grad_weight, grad.T, part)
+                add_product(grad_weight, grad.T, (part / z).to(part.dtype))
             if grad_bias is not None:
-                grad_bias += grad.sum(0)
+                grad_bias += (grad / z).sum(0)
         if label_smoothing:
             sum_x = x.sum(0, dtype=exact)
             total -= label_smoothing * ((sum_x * mean_weight).sum() + len(x) * mean_bias)

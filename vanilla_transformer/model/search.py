@@ -26,6 +26,7 @@ SETTINGS |= {"length_penalty", "early_stopping", "use_cache", "repetition_penalt
 SETTINGS |= {"bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "renormalize_logits", "logits_processor"}
 SETTINGS |= {f"{name}_token_id" for name in ("pad", "bos", "eos", "decoder_start", "forced_bos", "forced_eos")}
 KERNELS = {"eager", "sdpa"}
+NOTES = {"transformers_version", "alignment_heads", "alignment_shifted"}  # in the settings, and no part of a search
 
 
 def asked_for(model, generation_config, kwargs: dict) -> set[str]:
@@ -35,14 +36,14 @@ def asked_for(model, generation_config, kwargs: dict) -> set[str]:
         name
         for place in places
         for name, value in place.items()
-        if value is not None and value is not False and not name.startswith("_")
+        if value is not None and value is not False and name not in NOTES and not name.startswith("_")
     }
 
 
 def is_known(model, asked: set[str]) -> bool:
     """Whether this asks for tokens alone, the most probable ones or those of beams, of a model as it was made."""
     alone = not torch.distributed.is_available() or not torch.distributed.is_initialized()
-    return asked <= INPUTS | SETTINGS | {"transformers_version"} and alone and is_as_made(model)
+    return asked <= INPUTS | SETTINGS and alone and is_as_made(model)
 
 
 def is_as_made(model) -> bool:
@@ -64,7 +65,7 @@ def is_as_made(model) -> bool:
 
 
 # What transformers need not prepare: sources of ids, and settings that make no processor.
-PLAIN = {"input_ids", "attention_mask", "use_cache", "transformers_version", "max_length", "max_new_tokens"}
+PLAIN = {"input_ids", "attention_mask", "use_cache", "max_length", "max_new_tokens"}
 PLAIN |= {"num_beams", "num_return_sequences", "length_penalty", "early_stopping"}
 PLAIN |= {f"{name}_token_id" for name in ("pad", "bos", "eos", "decoder_start")}
 

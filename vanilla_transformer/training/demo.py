@@ -3,11 +3,13 @@
 import json
 import time
 from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 
 from datasets import Dataset
 
 from ..evaluation import exact_match, translation_scores
+from ..evaluation.alignments import score_alignments
 from ..translation import load_translator
 from .recipe import load_recipe
 from .train import train
@@ -47,12 +49,19 @@ def demo(run: Path, *, overwrite: bool = False) -> int:
         print(f"{family:<24} {count:>9} {percent:>8.1f}")
     for name, score in scores.items():
         print(f"{name + ' search':<24} BLEU {score['BLEU']:.2f}, exact match {score['exact']:.1f} %")
+    links = score_alignments(translator, sources, references, test["links"])
+    print(f"{'words':<24} {links}")
     seconds = time.perf_counter() - start
     print(f"{seconds:.0f} s from corpus to scores. Use the checkpoint in three lines of Python:\n")
     print("    import vanilla_transformer")
     print("    from transformers import pipeline")
     print(f'    print(pipeline("translation", model="{result.model}")("{sources[0]}"))\n')
-    facts = {"seconds": seconds, **scores, "families": {name: percent for name, (_, percent) in families.items()}}
+    facts = {
+        "seconds": seconds,
+        **scores,
+        "alignments": asdict(links),
+        "families": {name: percent for name, (_, percent) in families.items()},
+    }
     (run / "demo.json").write_text(json.dumps(facts, indent=2), "utf-8")
     return 0
 

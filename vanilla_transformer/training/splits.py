@@ -33,7 +33,7 @@ def load_splits(corpus: CorpusRecipe) -> dict[str, Dataset]:
         pairs = phrasebook(corpus.seed, **(corpus.sizes or {}))
         splits = {
             split: Dataset.from_dict(
-                {key: [getattr(pair, key) for pair in part] for key in ("source", "target", "family")}
+                {key: [getattr(pair, key) for pair in part] for key in ("source", "target", "family", "links")}
             )
             for split, part in pairs.items()
         }

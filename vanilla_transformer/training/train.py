@@ -37,6 +37,8 @@ from transformers.utils import logging
 from ..data.vocabulary import learn_tokenizer
 from ..interop.loading import check_folder, check_tokenizer, load_tokenizer
 from ..model.configuration_vanilla_transformer import FamilyConfig
+from ..translation import Translator
+from ..translation.alignments import choose_heads
 from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, step_of
 from .recipe import Recipe
 from .splits import fingerprint, load_splits, tokenize, version_of
@@ -356,6 +358,17 @@ def source_check(trainer: RecipeTrainer, model, loss: float) -> dict[str, float]
     return {"loss_of_exchanged_sources": exchanged}
 
 
+ALIGNED = 200  # validation pairs that tell which heads align
+
+
+def name_heads(model, tokenizer, validation: Dataset) -> None:
+    """Write the heads that align words best into the generation config, where `translate --alignments` looks."""
+    some = validation[:ALIGNED]
+    pairs = list(zip(some["source"], some["target"], strict=True))
+    read = Translator(model, tokenizer).read_pairs(pairs)
+    choose_heads([parts for _, *parts in read]).store(model.generation_config)
+
+
 def processor() -> str:
     """The name of what computes."""
     if torch.cuda.is_available():
@@ -379,6 +392,7 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, validation:
     validated["mean"] = scores()
     if task.recipe.task == "translation":
         validated["mean"] |= source_check(trainer, model, validated["mean"]["loss"])
+        name_heads(model, tokenizer, validation)
     if not trainer.is_world_process_zero():
         return  # all of them have scored their share
     aside = run / "tmp-model"

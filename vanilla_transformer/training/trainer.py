@@ -207,10 +207,15 @@ class TellsTheEpoch(TrainerCallback):
 
 
 class StopOnInterrupt(TrainerCallback):
-    """The first Ctrl-C (or SIGTERM) saves a checkpoint after the current step and ends; the second ends at once."""
+    """The first Ctrl-C (or SIGTERM) saves a checkpoint after the current step and ends; the second ends at once.
+
+    A terminal sends Ctrl-C to all processes, and their launcher sends it on to those that it has started: what comes
+    within a second is no second one.
+    """
 
     def __init__(self):
         self.stopped = False
+        self.heard = -math.inf  # when, in seconds
         self.handlers = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -218,6 +223,10 @@ class StopOnInterrupt(TrainerCallback):
             self.handlers[number] = signal.signal(number, self.stop)
 
     def stop(self, number, frame):
+        now, before = time.monotonic(), self.heard
+        self.heard = now
+        if now - before < 1:
+            return
         if self.stopped:
             raise KeyboardInterrupt
         self.stopped = True

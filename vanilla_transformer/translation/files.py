@@ -11,6 +11,7 @@ from accelerate import PartialState
 from tqdm.auto import tqdm
 
 from ..data.corpora import read_lines, state_of
+from .alignments import AlignmentHeads, pharaoh
 from .packing import Packing
 from .parts import Parts
 from .translate import Translation, load_translator
@@ -29,6 +30,7 @@ def translate_files(
     packed: Packing | None = None,
     n_best: int = 1,
     scores: bool = False,
+    alignments: bool | AlignmentHeads = False,
     progress: bool = False,
     **options,
 ) -> None:
@@ -41,6 +43,7 @@ def translate_files(
         output: where to write; standard output if `None`.
         n_best: so many lines for each line of the input, best first.
         scores: append TAB and the score of each translation.
+        alignments: append TAB and the links of its words, `0-0 1-2` (source and target word, from 0 on).
         progress: show a bar on stderr.
         dtype, packed: those of `load_translator`.
         options: those of `Translator.candidates`.
@@ -65,8 +68,10 @@ def translate_files(
     if output is None:
         sources = list(lines())
         translator = load_translator(model, dtype, packed=packed)
-        candidates = translator.candidates(sources, n_best=n_best, scores=scores, progress=progress, **options)
-        sys.stdout.write(text_of(candidates, scores))
+        candidates = translator.candidates(
+            sources, n_best=n_best, scores=scores, alignments=alignments, progress=progress, **options
+        )
+        sys.stdout.write(text_of(candidates, scores, bool(alignments)))
         return
     digest, count = hashlib.sha256(), 0
     for count, line in enumerate(lines(), start=1):  # what is no text is told before any work  # noqa: B007
@@ -77,13 +82,15 @@ def translate_files(
         "text": digest.hexdigest(),
         "dtype": dtype,
     }
-    asked |= {"packed": packed, "n_best": n_best, "scores": scores, **options}
+    asked |= {"packed": packed, "n_best": n_best, "scores": scores, "alignments": str(alignments), **options}
     translator = load_translator(model, dtype, packed=packed)
     parts = Parts(output, asked, count, processes)
     with tqdm(total=parts.open_lines(), unit="text", desc="translating", disable=not progress) as bar:
         for part, first, chunk in parts.chunks(lines()):
-            candidates = translator.candidates(chunk, n_best=n_best, scores=scores, first=first, **options)
-            parts.write(part, text_of(candidates, scores))
+            candidates = translator.candidates(
+                chunk, n_best=n_best, scores=scores, alignments=alignments, first=first, **options
+            )
+            parts.write(part, text_of(candidates, scores, bool(alignments)))
             bar.update(len(chunk))
     parts.join()
 
@@ -123,11 +130,14 @@ def read_stdin() -> list[str]:
     return lines
 
 
-def text_of(candidates: list[list[Translation]], scores: bool) -> str:
-    return "".join(as_line(candidate, scores) for best in candidates for candidate in best)
+def text_of(candidates: list[list[Translation]], scores: bool, alignments: bool) -> str:
+    return "".join(as_line(candidate, scores, alignments) for best in candidates for candidate in best)
 
 
-def as_line(translation: Translation, with_score: bool) -> str:
-    text = " ".join(translation.text.splitlines())  # a line stays a line, whatever the model says
-    score = "" if translation.score is None else f"{translation.score:.4f}"
-    return f"{text}\t{score}\n" if with_score else f"{text}\n"
+def as_line(translation: Translation, with_score: bool, with_links: bool) -> str:
+    columns = [" ".join(translation.text.splitlines())]  # a line stays a line, whatever the model says
+    if with_score:
+        columns.append("" if translation.score is None else f"{translation.score:.4f}")
+    if with_links:
+        columns.append(pharaoh(translation.links or []))
+    return "\t".join(columns) + "\n"

@@ -2,10 +2,11 @@
 
 import math
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
@@ -15,6 +16,8 @@ from ..data.batching import token_budget_batches
 from ..interop.loading import check_folder, check_tokenizer, load_tokenizer, load_weights, read_config
 from ..model.decoding import count_capped, output_limit, position_limit
 from ..model.tokenization_vanilla_transformer import reject_surrogates
+from .alignments import AlignmentHeads, Links, pieces, read_again, stacked, stored_heads, word_weights, words_of
+from .alignments import links as links_of
 from .packing import Packing, pack
 
 logger = logging.get_logger(__name__)
@@ -24,10 +27,12 @@ MAX_TOKENS = 4096  # padded source tokens times beams in one batch
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation, and where asked for its score: log-probability of the tokens / length ** length_penalty."""
+    """One translation, and where asked for its score, log-probability of the tokens / length ** length_penalty, and
+    its links, (source word, target word), from 0 on."""
 
     text: str
     score: float | None = None
+    links: Links | None = None
 
 
 def load_translator(
@@ -82,6 +87,7 @@ class Translator:
         length_penalty: float | None = None,
         n_best: int = 1,
         scores: bool = False,
+        alignments: bool | AlignmentHeads = False,
         max_tokens: int = MAX_TOKENS,
         truncation: bool = False,
         progress: bool = False,
@@ -93,6 +99,7 @@ class Translator:
             num_beams, length_penalty: `None` takes the model's generation config. A beam's score is divided by
                 length ** length_penalty.
             scores: fill in the scores, for which the logits of a whole batch are kept; beam search only.
+            alignments: fill in the links, by the heads that the model names, or by those that are given.
             max_tokens: padded source tokens times beams that one batch may hold.
             truncation: cut sources that are longer than the model's positions (and say so), instead of an error.
             progress: show a bar on stderr.
@@ -137,7 +144,58 @@ class Translator:
                 f"{capped} of {len(filled) * n_best} translations were cut at their length limit (source length + 50 "
                 "tokens, section 6.1 of the paper) before they ended: they may repeat themselves"
             )
+        if alignments:
+            pairs = [(text, answer.text) for text, answers in zip(texts, results, strict=True) for answer in answers]
+            heads = None if alignments is True else alignments
+            links = iter(self.align(pairs, heads, max_tokens=max_tokens, progress=progress))
+            results = [[replace(answer, links=next(links)) for answer in answers] for answers in results]
         return results
+
+    def align(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        heads: AlignmentHeads | None = None,
+        *,
+        least: float = 0.0,
+        max_tokens: int = MAX_TOKENS,
+        progress: bool = False,
+    ) -> list[Links]:
+        """The words of each source that the words of its translation come from; see `alignments.py`.
+
+        Args:
+            heads: where to look; `None` for those that the model names.
+            least: weight that a link has at least, 0 to 1.
+        """
+        if heads is None:
+            heads = stored_heads(self.model)
+        heads.check(self.model)
+        found: list[Links] = [[] for _ in pairs]
+        with tqdm(total=len(pairs), unit="pair", desc="aligning", disable=not progress) as bar:
+            for i, cross, targets, sources in self.read_pairs(pairs, max_tokens):
+                found[i] = links_of(word_weights(heads.weights(cross), targets, sources), least)
+                bar.update()
+        return found
+
+    def read_pairs(
+        self, pairs: Sequence[tuple[str, str]], max_tokens: int = MAX_TOKENS
+    ) -> Iterator[tuple[int, np.ndarray, list[int], list[int]]]:
+        """Of each pair without a blank side, in some order: its place, the cross-attention (L, H, 1 + T, S), and the
+        words that target and source tokens belong to."""
+        places = [i for i, pair in enumerate(pairs) if all(text.strip() for text in pair)]
+        sources = self.encode([pairs[i][0] for i in places], places, truncation=True)
+        targets = self.tokenizer(text_target=[pairs[i][1] for i in places])["input_ids"] if places else []
+        lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
+        special = self.tokenizer.all_special_tokens
+        for batch in token_budget_batches(lengths, max_tokens, lengths.argsort(kind="stable")):
+            inputs, said = (
+                self.tokenizer.pad({"input_ids": [side[i] for i in batch]}, return_tensors="pt", padding_side="right")
+                for side in (sources, targets)
+            )
+            output = read_again(self.model, inputs.to(self.model.device), said["input_ids"].to(self.model.device))
+            for row, i in enumerate(batch):
+                words = [words_of(pieces(self.tokenizer, side[i]), special) for side in (targets, sources)]
+                cross = stacked(output.cross_attentions, row)[:, :, : 1 + len(targets[i]), : len(sources[i])]
+                yield places[i], cross, *words
 
     def encode(self, texts: list[str], numbers: list[int], truncation: bool) -> list[list[int]]:
         """Token ids of each text; `numbers` are the texts' places in the caller's list, for messages."""

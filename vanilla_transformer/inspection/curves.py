@@ -6,7 +6,8 @@ from pathlib import Path
 
 from transformers.trainer import TRAINER_STATE_NAME
 
-from .checkpoints import checkpoints
+from ..training.checkpoints import checkpoints
+from .figures import new_figure, save
 
 # Panel -> the logged values that it shows, by their names in the log; a panel without values is left out.
 PANELS = {
@@ -37,11 +38,6 @@ def draw_curves(run: Path, output: Path) -> Path:
         FileNotFoundError: if the run has no whole checkpoint.
         ImportError: without matplotlib.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install matplotlib") from error
     log = logged(run)
     panels = {
         title: found
@@ -50,8 +46,7 @@ def draw_curves(run: Path, output: Path) -> Path:
     }
     if not panels:
         raise ValueError(f"{run} has logged nothing yet: its curves begin with the first 100 steps, or an evaluation")
-    figure = Figure(figsize=(4.5 * min(3, len(panels)), 3.2 * math.ceil(len(panels) / 3)), layout="constrained")
-    FigureCanvasAgg(figure)  # no display is asked for
+    figure = new_figure(4.5 * min(3, len(panels)), 3.2 * math.ceil(len(panels) / 3))
     figure.suptitle(str(run))
     for place, (title, lines) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(math.ceil(len(panels) / 3), min(3, len(panels)), place)
@@ -60,9 +55,7 @@ def draw_curves(run: Path, output: Path) -> Path:
         axes.set(title=title, xlabel="step")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(output, dpi=150)
-    return output
+    return save(figure, output)
 
 
 def curve(log: list[dict], name: str) -> list[tuple[int, float]]:

@@ -1,0 +1,157 @@
+"""Word alignments: subwords joined to words, heads chosen by agreement, links in Pharaoh's form."""
+
+import numpy as np
+import pytest
+from tiny import ENGLISH, FRENCH
+
+from vanilla_transformer.cli import main
+from vanilla_transformer.evaluation.alignments import crosses, diagonal, error_rate, score_alignments
+from vanilla_transformer.translation import load_translator
+from vanilla_transformer.translation.alignments import (
+    AlignmentHeads,
+    choose_heads,
+    links,
+    pharaoh,
+    stored_heads,
+    word_weights,
+    words_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "numbers"),
+    [
+        (["The", " un", "true", " story", "</s>"], [0, 1, 1, 2, -1]),
+        (["<s>", " a", "b", "c", " d"], [-1, 0, 0, 0, 1]),
+        (["l'", "homme", " lit", "\u00a0?"], [0, 0, 1, 1]),
+        (["a", " ", " b"], [0, -1, 2]),
+        (["", "日", " 本"], [0, 0, 1]),
+        ([], []),
+    ],
+)
+def test_words_of_tokens(tokens, numbers):
+    assert words_of(tokens, ["<s>", "</s>"]) == numbers
+
+
+def test_words_are_those_between_plain_spaces(tokenizer):
+    from vanilla_transformer.translation.alignments import pieces
+
+    for text in [*ENGLISH, *FRENCH, "Lit-il\u00a0?  Oui."]:
+        numbers = words_of(pieces(tokenizer, tokenizer(text).input_ids), tokenizer.all_special_tokens)
+        assert max(numbers) == len(text.split(" ")) - 1
+
+
+def test_weights_of_words():
+    tokens = np.array([[0.2, 0.3, 0.4, 0.1], [0.0, 0.1, 0.8, 0.1], [0.6, 0.2, 0.0, 0.2]])
+    weights = word_weights(tokens, targets=[0, 0, 1], sources=[0, 0, 1, -1])
+    np.testing.assert_allclose(weights, [[0.3, 0.6], [0.8, 0.0]])
+    assert links(weights) == [(0, 1), (1, 0)] and pharaoh(links(weights)) == "0-1 1-0"
+    assert links(weights, least=0.7) == [(0, 1)]
+    assert links(np.zeros((0, 3))) == [] and pharaoh([]) == ""
+
+
+def test_the_heads_that_agree_are_chosen():
+    """One head of six follows the true, crossing links in the row of the next token; the others are noise."""
+    rng = np.random.default_rng(0)
+    sentences, truth = [], [1, 0, 2, 3]
+    for _ in range(20):
+        cross = rng.dirichlet(np.ones(5), size=(2, 3, 6))  # (L, H, start + 4 words + </s>, 4 words + </s>)
+        for target, source in enumerate(truth):
+            cross[1, 2, 1 + target] = np.eye(5)[source]
+        sentences.append((cross, [0, 1, 2, 3, -1], [0, 1, 2, 3, -1]))
+    chosen = choose_heads(sentences)
+    assert chosen == AlignmentHeads(((1, 2),), shifted=True)
+    cross, targets, sources = sentences[0]
+    assert links(word_weights(chosen.weights(cross), targets, sources)) == [(0, 1), (1, 0), (2, 2), (3, 3)]
+    with pytest.raises(ValueError, match="no sentences"):
+        choose_heads([])
+
+
+def test_heads_are_kept_with_the_model(model_dir, tmp_path):
+    translator = load_translator(model_dir)
+    assert stored_heads(translator.model) == AlignmentHeads(((0, 0), (0, 1)), shifted=False)
+    AlignmentHeads(((1, 1),), shifted=True).store(translator.model.generation_config)
+    translator.model.save_pretrained(tmp_path)
+    translator.tokenizer.save_pretrained(tmp_path)
+    again = load_translator(tmp_path)
+    assert stored_heads(again.model) == AlignmentHeads(((1, 1),), shifted=True)
+    assert again(ENGLISH, num_beams=2) == translator(ENGLISH, num_beams=2)
+
+
+def test_such_a_model_is_searched_as_fast(model_dir, monkeypatch):
+    from vanilla_transformer.model import search
+
+    translator, made = load_translator(model_dir), []
+    AlignmentHeads(((1, 1),), shifted=True).store(translator.model.generation_config)
+    init = search.Steps.__init__
+    monkeypatch.setattr(search.Steps, "__init__", lambda self, *args: made.append(1) or init(self, *args))
+    translator(ENGLISH[:1], num_beams=2)
+    assert made
+
+
+def test_links_of_a_batch_are_those_of_one(model_dir):
+    """Whatever stands beside a pair; a blank side has none."""
+    translator = load_translator(model_dir)
+    pairs = [*zip(ENGLISH, FRENCH, strict=True), ("", "rien"), ("A", "Un deux trois quatre cinq six sept huit")]
+    together = translator.align(pairs)
+    assert together == [translator.align([pair])[0] for pair in pairs]
+    assert together == translator.align(pairs, max_tokens=64)
+    assert together[6] == []
+    for (source, target), found in zip(pairs[:6], together, strict=False):
+        assert sorted(t for _, t in found) == list(range(len(target.split(" "))))
+        assert all(s < len(source.split(" ")) for s, _ in found)
+    some = translator.align(pairs, AlignmentHeads.parse("2:1@read"))
+    assert some != together
+    assert sum(map(len, translator.align(pairs, least=0.5))) < sum(map(len, together))
+
+
+def test_candidates_with_links(model_dir):
+    translator = load_translator(model_dir)
+    found = translator.candidates([ENGLISH[0], ""], num_beams=2, n_best=2, alignments=True)
+    assert [[c.text for c in best] for best in found] == [
+        [c.text for c in best] for best in translator.candidates([ENGLISH[0], ""], num_beams=2, n_best=2)
+    ]
+    assert found[0][1].links == translator.align([(ENGLISH[0], found[0][1].text)])[0]
+    assert found[1][0].links == []
+    assert translator([ENGLISH[0]])[0].links is None
+
+
+@pytest.mark.parametrize("text", ["", "1", "0:1", "1:1;2:1", "1:1@there", "a:b", "1:1,"])
+def test_heads_that_are_none(text):
+    with pytest.raises(ValueError, match="expected LAYER:HEAD"):
+        AlignmentHeads.parse(text)
+
+
+def test_the_command(model_dir, tmp_path, capsys):
+    source = tmp_path / "source"
+    source.write_text(f"{ENGLISH[0]}\n\n{ENGLISH[1]}\n")
+    assert main(["translate", str(model_dir), str(source), "--beams", "2", "--scores", "--alignments"]) == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [len(line) for line in lines] == [3, 3, 3] and lines[1] == ["", "", ""]
+    translator = load_translator(model_dir)
+    assert lines[0][2] == pharaoh(translator.align([(ENGLISH[0], lines[0][0])])[0])
+    words = ["translate", str(model_dir), str(source), "-o", str(tmp_path / "out"), "--alignment-heads"]
+    assert main([*words, "2:2@read"]) == 0
+    text, found = (tmp_path / "out").read_text().splitlines()[0].split("\t")
+    assert found == pharaoh(translator.align([(ENGLISH[0], text)], AlignmentHeads(((1, 1),), True))[0])
+    assert main([*words, "3:1", "--overwrite"]) == 1
+    assert "no heads 3:1 in a decoder of 2 layers of 2" in capsys.readouterr().err
+
+
+def test_error_rates():
+    sure = [[(0, 0), (1, 2), (2, 1)], [(0, 0)]]
+    assert error_rate(sure, sure) == 0
+    assert error_rate([[], []], sure) == 1
+    assert error_rate([[(0, 0), (1, 1)], [(0, 0)]], sure) == pytest.approx(1 - 2 * 2 / (3 + 4))
+    assert [crosses(links) for links in sure] == [True, False]
+    assert diagonal(4, 2) == [(0, 0), (2, 1)] and diagonal(2, 4) == [(0, 0), (0, 1), (1, 2), (1, 3)]
+
+
+def test_a_score_counts_what_was_found(model_dir):
+    translator = load_translator(model_dir)
+    pairs = list(zip(ENGLISH, FRENCH, strict=True))
+    found = translator.align(pairs)
+    score = score_alignments(translator, ENGLISH, FRENCH, found)
+    assert score.error_rate == 0 and score.sentences == 6 and score.crossing_sentences == sum(map(crosses, found))
+    straight = [diagonal(len(s.split(" ")), len(t.split(" "))) for s, t in pairs]
+    assert score.diagonal == pytest.approx(error_rate(straight, found))

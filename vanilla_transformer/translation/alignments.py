@@ -1,0 +1,218 @@
+"""Word alignments: which words of the source a word of the translation comes from, read off the cross-attention.
+
+A word is what stands between plain spaces, as in Pharaoh files. Which layer and heads tell most is chosen on sentences
+whose links nobody has to know: those where each side's best choices agree with the other side's (`choose_heads`).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+Links = list[tuple[int, int]]  # (source word, target word), from 0 on, sorted
+
+
+@dataclass(frozen=True)
+class AlignmentHeads:
+    """Where to read: the mean of these heads, in the row in which a target token is said, or the one in which it is
+    read (one later; "Shift-Att", Chen et al. 2020, which is better in most models)."""
+
+    heads: tuple[tuple[int, int], ...]  # (layer, head), from 0 on
+    shifted: bool
+
+    def weights(self, cross: np.ndarray) -> np.ndarray:
+        """cross: (L, H, 1 + T, S), of the start token and what is said after it -> (T, S), a row for what is said"""
+        picked = np.stack([cross[layer, head] for layer, head in self.heads]).mean(0)
+        return picked[1:] if self.shifted else picked[:-1]
+
+    @classmethod
+    def parse(cls, text: str) -> "AlignmentHeads":
+        """`3:1,3:2` are two heads of layer 3, counted from 1; `3:1@read` looks where a token is read, not said.
+
+        Raises:
+            ValueError: for anything else.
+        """
+        pairs, _, row = text.partition("@")
+        match = re.fullmatch(r"[1-9]\d*:[1-9]\d*(,[1-9]\d*:[1-9]\d*)*", pairs)
+        if not match or row not in ("", "said", "read"):
+            raise ValueError(
+                f"got {text!r} for the heads that align, expected LAYER:HEAD,..., counted from 1, and @read behind "
+                "them where a token is to be looked at one step later, such as 3:1,3:2@read"
+            )
+        heads = (tuple(int(number) - 1 for number in pair.split(":")) for pair in pairs.split(","))
+        return cls(tuple(heads), row == "read")  # type: ignore[arg-type]
+
+    def check(self, model: PreTrainedModel) -> None:
+        """Raises: ValueError, if the model has no such heads."""
+        layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
+        missing = [f"{layer + 1}:{head + 1}" for layer, head in self.heads if layer >= layers or head >= heads]
+        if missing:
+            raise ValueError(
+                f"no heads {', '.join(missing)} in a decoder of {layers} layers of {heads}: they are counted from 1"
+            )
+
+    def store(self, config: GenerationConfig) -> None:
+        """In `generation_config.json`, under the name that Whisper gave such a list."""
+        config.alignment_heads = [list(pair) for pair in self.heads]
+        config.alignment_shifted = self.shifted
+
+
+def stored_heads(model: PreTrainedModel) -> AlignmentHeads:
+    """What the model's training has chosen; else all heads of the last layer but one (Garg et al. 2019)."""
+    config = model.generation_config
+    pairs = getattr(config, "alignment_heads", None)
+    if pairs:
+        return AlignmentHeads(tuple((layer, head) for layer, head in pairs), bool(config.alignment_shifted))
+    layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
+    layer = max(0, layers - 2)
+    logger.warning_once(
+        f"this model names no heads for alignments: the mean of layer {layer + 1}'s is read, where each token is said"
+    )
+    return AlignmentHeads(tuple((layer, head) for head in range(heads)), shifted=False)
+
+
+@torch.inference_mode()
+def read_again(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], said: torch.Tensor):
+    """What the model computes while it reads `inputs` and `said`, (B, T), behind the start token: an output with
+    encoder_attentions, decoder_attentions and cross_attentions, one (B, H, queries, keys) a layer.
+
+    Raises:
+        ValueError: if the model returns no attention.
+    """
+    read = torch.cat([said.new_full((len(said), 1), start_token(model)), said], dim=1)
+    was_training = model.training
+    try:
+        with returning_attention(model.eval()):
+            output = model(**inputs, decoder_input_ids=read, output_attentions=True, use_cache=False)
+    finally:
+        model.train(was_training)
+    if not output.cross_attentions or any(layer is None for layer in output.cross_attentions):
+        raise ValueError(f"{type(model).__name__} returns no attention: load it with attn_implementation='eager'")
+    return output
+
+
+def start_token(model: PreTrainedModel) -> int:
+    chosen = model.generation_config.decoder_start_token_id
+    return model.config.decoder_start_token_id if chosen is None else chosen
+
+
+@contextmanager
+def returning_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Models of transformers have weights to return under "eager" only; ours see to that in the call."""
+    before = model.config._attn_implementation
+    if before == "eager" or model.config.model_type.startswith("vanilla_transformer"):
+        yield
+        return
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def stacked(layers: Sequence[torch.Tensor], sentence: int) -> np.ndarray:
+    """(L, H, queries, keys) of one sentence of the batch"""
+    return torch.stack([layer[sentence] for layer in layers]).float().cpu().numpy()
+
+
+def pieces(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+    """The text of each token: what it adds to that of those before it.
+
+    A character of several tokens is the last one's text, and those before it are "". Special tokens have their names.
+    """
+    special = set(tokenizer.all_special_ids)
+    texts: list[str] = []
+    run: list[int] = []  # ids since the last special token, whose text is `before`
+    before = ""
+    for token in ids:
+        if token in special:
+            texts.append(tokenizer.convert_ids_to_tokens(token))
+            run, before = [], ""
+            continue
+        run.append(token)
+        text = tokenizer.decode(run, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
+        texts.append(whole[len(before) :])
+        before = whole if len(whole) > len(before) else before
+    return texts
+
+
+def words_of(tokens: Sequence[str], special: Iterable[str]) -> list[int]:
+    """The number of the word that each token belongs to; -1 for special tokens and for spaces by themselves.
+
+    ["The", " un", "true", " story", "</s>"] -> [0, 1, 1, 2, -1]
+    """
+    special = set(special)
+    numbers, text = [], ""
+    for token in tokens:
+        if token in special:
+            numbers.append(-1)
+            continue
+        text += token
+        numbers.append(len(text.split(" ")) - 1 - text.startswith(" ") if token != " " else -1)
+    return numbers
+
+
+def word_weights(weights: np.ndarray, targets: Sequence[int], sources: Sequence[int]) -> np.ndarray:
+    """(T, S) of tokens -> (target words, source words): the sum over a source word, the mean over a target word."""
+    summed = np.zeros((len(targets), max(sources, default=-1) + 1))
+    for column, word in enumerate(sources):
+        if word >= 0:
+            summed[:, word] += weights[:, column]
+    number = max(targets, default=-1) + 1
+    rows = [[row for row, word in enumerate(targets) if word == target] for target in range(number)]
+    return np.stack([summed[row].mean(0) for row in rows]) if number else summed[:0]
+
+
+def links(weights: np.ndarray, least: float = 0.0) -> Links:
+    """Each target word's source word, where its weight is at least `least`: (target words, source words) -> links"""
+    if not weights.size:
+        return []
+    best = weights.argmax(1)
+    return sorted((int(source), target) for target, source in enumerate(best) if weights[target, source] >= least)
+
+
+def pharaoh(found: Links) -> str:
+    """`0-0 1-2`: source and target words, from 0 on, as GIZA++, fast_align and Moses write them."""
+    return " ".join(f"{source}-{target}" for source, target in found)
+
+
+def agreement(weights: np.ndarray) -> tuple[int, int]:
+    """How many choices of target words are also those of the source words, and how many could be."""
+    if not weights.size:
+        return 0, 0
+    forward = {(int(source), target) for target, source in enumerate(weights.argmax(1))}
+    backward = {(source, int(target)) for source, target in enumerate(weights.argmax(0))}
+    return len(forward & backward), min(weights.shape)
+
+
+def choose_heads(
+    sentences: Sequence[tuple[np.ndarray, Sequence[int], Sequence[int]]],
+) -> AlignmentHeads:
+    """The heads whose two directions agree most often, among each head, and the mean of each layer's, in both rows.
+
+    Args:
+        sentences: of each, cross-attention (L, H, T, S), and `words_of` both sides; no links are needed.
+    """
+    if not sentences:
+        raise ValueError("got no sentences: expected some whose attention shows which heads align")
+    layers, heads = sentences[0][0].shape[:2]
+    single = [((layer, head),) for layer in range(layers) for head in range(heads)]
+    means = [tuple((layer, head) for head in range(heads)) for layer in range(layers)]
+    candidates = [AlignmentHeads(pairs, shifted) for pairs in [*single, *means] for shifted in (False, True)]
+
+    def share(candidate: AlignmentHeads) -> float:
+        counts = [
+            agreement(word_weights(candidate.weights(cross), targets, sources))
+            for cross, targets, sources in sentences
+        ]
+        return sum(agreed for agreed, _ in counts) / max(1, sum(possible for _, possible in counts))
+
+    return max(candidates, key=share)
