@@ -101,7 +101,7 @@ def test_the_files_of_the_first_visualizer(tmp_path):
         ('{"attentions": {}}', "expected any of encoder_self"),
         ('{"attentions": {"encoder_self": [[1]]}}', "has 2 axes"),
         ('{"format": "vanilla_transformer.attention", "version": 9}', "has version 9"),
-        ('{"format": "vanilla_transformer.attention", "version": 1}', "lacks 'source_tokens'"),
+        ('{"format": "vanilla_transformer.attention", "version": 1}', "lacks source_tokens, target_tokens"),
     ],
 )
 def test_other_files(text, told, tmp_path):

@@ -40,12 +40,19 @@ def score_alignments(
     straight = [diagonal(*pair) for pair in lengths]
     sure = [[(source, target) for source, target in links] for links in sure]
     crossing = [i for i, links in enumerate(sure) if crosses(links)]
-    rates = [
-        error_rate([links[i] for i in rows], [sure[i] for i in rows])
-        for rows in (range(len(sure)), crossing)
-        for links in (found, straight)
-    ]
-    return AlignmentScore(*rates, sentences=len(sure), crossing_sentences=len(crossing))
+
+    def rate(links: Sequence[Links], rows: Sequence[int]) -> float:
+        return error_rate([links[i] for i in rows], [sure[i] for i in rows])
+
+    everything = range(len(sure))
+    return AlignmentScore(
+        rate(found, everything),
+        rate(straight, everything),
+        rate(found, crossing),
+        rate(straight, crossing),
+        sentences=len(sure),
+        crossing_sentences=len(crossing),
+    )
 
 
 def error_rate(found: Sequence[Links], sure: Sequence[Links]) -> float:

@@ -176,7 +176,7 @@ def kernels_agree(patient: Patient) -> None:
             outputs.append(patient.logits())
     finally:
         model.set_attn_implementation(before)
-    patient.near(*outputs, "attention by eager and by sdpa")
+    patient.near(outputs[0], outputs[1], "attention by eager and by sdpa")
 
 
 def an_empty_row_is_finite(patient: Patient) -> None:

@@ -120,25 +120,23 @@ def load_attention_json(file: str | Path) -> AttentionMaps:
         raise ValueError(f'{file} holds no attention maps: expected "format": "{FORMAT}", or {{"attentions": ...}}')
     if data.get("version") != VERSION:
         raise ValueError(f"{file} has version {data.get('version')!r} of its format, and this package reads {VERSION}")
-    try:
-        return AttentionMaps(
-            **{name: data[name] for name in ("source_tokens", "target_tokens", "next_tokens")},
-            **{name: data[name] for name in ("source", "target", "model", "score")},
-            **{
-                kind: np.asarray(data[f"{kind}_attentions"], np.float32)
-                for kind in KINDS
-                if f"{kind}_attentions" in data
-            },
-        )
-    except KeyError as error:
-        raise ValueError(f"{file} lacks {error}") from None
+    names = ("source_tokens", "target_tokens", "next_tokens", "source", "target", "model", "score")
+    if missing := [name for name in names if name not in data]:
+        raise ValueError(f"{file} lacks {', '.join(missing)}")
+    given: dict[str, Any] = {name: data[name] for name in names}
+    for kind in KINDS:
+        if f"{kind}_attentions" in data:
+            given[kind] = np.asarray(data[f"{kind}_attentions"], np.float32)
+    return AttentionMaps(**given)
 
 
 def from_former(data: dict, former: dict, file: str | Path) -> AttentionMaps:
-    weights = {kind: np.asarray(former[key], np.float32) for kind, key in FORMER_KINDS.items() if key in former}
+    weights: dict[str, Any] = {
+        kind: np.asarray(former[key], np.float32) for kind, key in FORMER_KINDS.items() if key in former
+    }
     if not weights:
         raise ValueError(f"{file} has no attentions: expected any of {', '.join(FORMER_KINDS.values())}")
-    lengths = {}
+    lengths: dict[str, int] = {}
     for kind, array in weights.items():
         if array.ndim != 4:
             raise ValueError(f"{file}: {FORMER_KINDS[kind]} has {array.ndim} axes, expected [layer][head][query][key]")
