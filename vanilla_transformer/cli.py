@@ -133,6 +133,17 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--layer", type=positive, metavar="L", help="of a picture: the heads of this layer, the first is 1 "
                    "(default: the mean of each layer)")  # fmt: skip
 
+    p = command("report", run_report, "what MODEL does well and badly on a test set, as one HTML page and JSON")
+    p.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    p.add_argument("--source", type=Path, required=True, metavar="FILE", help="texts, one a line, gzipped or not")
+    p.add_argument("--reference", type=Path, required=True, metavar="FILE", help="their translations")
+    p.add_argument(
+        "--training", type=Path, metavar="FILE", help="target side of the training set: which words are rare"
+    )
+    p.add_argument("-o", "--output", type=Path, action="append", metavar="FILE",
+                   help=".html or .json (repeatable; default: report.html)")  # fmt: skip
+    p.add_argument("--overwrite", action="store_true", help="replace these files")
+
     p = command("doctor", run_doctor, "check that MODEL is sound: leaks, padding, cache, tying, settings, tokenizer")
     p.add_argument("model", metavar="MODEL", help="folder or Hub id of an encoder-decoder, ours or of transformers")
     p.add_argument("--json", type=Path, dest="json_file", help="write the findings there as well")
@@ -289,6 +300,23 @@ def run_attention(arguments) -> None:
         num_beams=arguments.beams,
     )
     print(written)
+
+
+def run_report(arguments) -> None:
+    prepare(arguments)
+    from .inspection.report import make_report, writer
+    from .translation.files import check_output
+
+    outputs = arguments.output or [Path("report.html")]
+    writers = [writer(output) for output in outputs]
+    for output in outputs:
+        check_output(output, arguments.overwrite)
+    report = make_report(
+        arguments.model, arguments.source, arguments.reference, training=arguments.training, progress=True
+    )
+    for output, write in zip(outputs, writers, strict=True):
+        output.write_text(write(report), encoding="utf-8")
+        print(output)
 
 
 def run_doctor(arguments) -> int:

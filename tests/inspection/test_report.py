@@ -1,0 +1,116 @@
+"""The report: faults are counted as they are planted, groups add up, text is never markup."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from test_attention_page import NASTY
+from tiny import ENGLISH, FRENCH
+
+from vanilla_transformer.cli import main
+from vanilla_transformer.inspection import report as reports
+from vanilla_transformer.inspection.analysis import (
+    by_frequency,
+    by_length,
+    copied,
+    examine_sentence,
+    left_out,
+    repetitions,
+    words,
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("test-set")
+    for name, lines in (("source", ENGLISH), ("reference", FRENCH)):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(model_dir, files):
+    return reports.make_report(str(model_dir), files / "source", files / "reference", beams=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("a b c", 0),
+        ("a a b", 1),
+        ("a b a b a b", 2),
+        ("x a b c a b c", 1),
+        ("the the the the", 3),
+        ("", 0),
+        ("a b a", 0),
+    ],
+)
+def test_what_is_said_again(text, count):
+    assert repetitions(text.split()) == count
+
+
+def test_words_that_are_copied():
+    source, reference = words("The small Hund, in Berlin."), words("Der kleine Hund in Berlin.")
+    assert copied(source, words("Der small Hund in Berlin"), reference) == ["small"]
+    assert copied(source, words("The 12 in Berlin"), reference) == []  # too short to tell
+
+
+def test_words_that_are_left_out():
+    attention = np.array([[0.9, 0.05, 0.05], [0.9, 0.02, 0.08]])
+    assert left_out("one two three", attention) == ["two"]
+    assert left_out("one ! three", attention) == []
+    assert left_out("one two three", None) == []
+
+
+def test_a_sentence():
+    found = examine_sentence(3, "The old man", "Le vieil homme", "Le Le man")
+    assert (found.number, found.loops, found.copied, found.length_ratio) == (3, 1, [], 1.0)
+    assert examine_sentence(1, "a", "Le Le man", "Le Le man").loops == 0  # the reference says it, too
+
+
+def test_groups_add_up():
+    lengths = by_length(["a"] * 3 + ["a " * 12] * 2, FRENCH[:5], FRENCH[:5])
+    assert [(group.name, group.size) for group in lengths] == [("0 to 5 words", 3), ("11 to 15 words", 2)]
+    assert all(group.score == pytest.approx(100) for group in lengths)
+    groups = by_frequency(["le chat noir"], ["le chat gris gris"], Counter(le=50, chat=3))
+    assert [(g.name, g.size, g.score) for g in groups] == [
+        ("0 times", 2, 0),
+        ("2 to 4 times", 1, 100),
+        ("20 to 99 times", 1, 100),
+    ]
+
+
+def test_what_a_report_holds(report):
+    assert [d.num_beams for d in report.decodings] == [1, 2, 4]  # the model's own is there as well
+    assert report.decodings[0].p_values == {} and 0 <= report.decodings[1].p_values["BLEU"] <= 1
+    assert all(d.ms_per_sentence > 0 and d.tokens_per_second > 0 for d in report.decodings)
+    assert {score.name for score in report.decodings[0].scores} == {"BLEU", "chrF2", "TER"}
+    assert set(report.seconds) == {"encoder", "first step", "later steps"} and report.seconds["encoder"] > 0
+    assert sum(group.size for group in report.lengths) == report.pairs == 6
+    assert sum(group.size for group in report.frequencies) == sum(len(words(line)) for line in FRENCH)
+    assert [s.chrf for s in report.worst] == sorted(s.chrf for s in report.worst) and len(report.worst) == 6
+    shapes = [(len(w), len(w[0])) for w in report.attention if w]
+    assert shapes == [(len(s.output.split(" ")), len(s.source.split(" "))) for s, w in
+                      zip(report.worst, report.attention, strict=True) if w]  # fmt: skip
+
+
+def test_text_is_never_markup(report):
+    import dataclasses
+
+    worst = [dataclasses.replace(sentence, source=NASTY, output=NASTY, copied=[NASTY]) for sentence in report.worst]
+    page = reports.to_html(dataclasses.replace(report, worst=worst, model=NASTY, source=NASTY))
+    assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "default-src 'none'" in page
+
+
+def test_the_command(model_dir, files, tmp_path, capsys):
+    words = ["report", str(model_dir), "--source", str(files / "source"), "--reference", str(files / "reference")]
+    both = ["-o", str(tmp_path / "r.html"), "-o", str(tmp_path / "r.json")]
+    assert main([*words, *both, "--training", str(files / "reference"), "--threads", "1"]) == 0
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert [d["num_beams"] for d in data["decodings"]] == [1, 2, 4, 5, 10] and data["training"]
+    page = (tmp_path / "r.html").read_text()
+    assert all(text in page for text in ("greedy", "10 beams", "Controls", "worst sentences"))
+    assert main([*words, *both]) == 1 and "--overwrite" in capsys.readouterr().err
+    assert main([*words, "-o", str(tmp_path / "r.txt")]) == 1
+    assert "expected a name in .html or .json" in capsys.readouterr().err

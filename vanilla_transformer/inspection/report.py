@@ -1,0 +1,368 @@
+"""What a translator does well and badly on a test set: one HTML page that needs no network, and the same as JSON."""
+
+import dataclasses
+import html
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from sacrebleu.significance import PairedTest
+from tqdm.auto import tqdm
+
+from ..data.checks import CorpusReport
+from ..data.corpora import read_corpus, read_lines
+from ..evaluation.metrics import METRICS, Score, translation_scores
+from ..translation import Translator, load_translator
+from ..translation.alignments import stored_heads, word_weights
+from .analysis import Group, Sentence, by_frequency, by_length, examine_sentence, words
+
+BEAMS = (1, 2, 4, 5, 10)
+WORST = 20  # sentences that are shown
+PROBED = 32  # sentences whose time is split
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """One way to search: its scores, what they cost, and how sure it is that they differ from the greedy ones."""
+
+    num_beams: int
+    scores: list[Score]
+    p_values: dict[str, float | None]  # metric -> of the paired bootstrap against greedy search
+    ms_per_sentence: float
+    tokens_per_second: float
+    peak_mb: float | None  # by which the process grew at most; None where the system does not tell
+
+
+@dataclass(frozen=True)
+class Report:
+    model: str
+    source: str
+    reference: str
+    pairs: int
+    training: str | None
+    decodings: list[Decoding]
+    seconds: dict[str, float]  # of a batch: encoder, first step, later steps
+    controls: dict[str, float]  # BLEU of what should be bad
+    lengths: list[Group]
+    longest_in_training: int  # tokens
+    frequencies: list[Group]
+    length_ratio: float
+    found: dict[str, int]  # kind of fault -> sentences that have it
+    worst: list[Sentence]
+    attention: list[list[list[float]]]  # of each of the worst: (target words, source words)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
+
+
+def make_report(
+    model: str,
+    source: Path,
+    reference: Path,
+    *,
+    training: Path | None = None,
+    beams: Sequence[int] = BEAMS,
+    progress: bool = False,
+) -> Report:
+    """Translate `source` in each way of `beams`, compare with `reference`, and look at the model's own way closely.
+
+    Args:
+        training: the target side of the training set, by which words are rare or common; the reference, by default.
+    """
+    told = CorpusReport()
+    pairs = read_corpus([str(source), str(reference)], "source", "reference", report=told)
+    told.warn()
+    translator = load_translator(model)
+    sources, references = list(pairs["source"]), list(pairs["target"])
+    own = translator.model.generation_config.num_beams or 1
+    outputs = {}
+    costs = {}
+    for number in tqdm(sorted({1, own, *beams}), desc="searching", unit="search", disable=not progress):
+        outputs[number], costs[number] = search(translator, sources, number)
+    decodings = compare(outputs, costs, references)
+    best = outputs[own]
+    maps = word_attention(translator, sources, best)
+    found = [
+        examine_sentence(number, *row, attention=maps.get(number - 1))
+        for number, row in enumerate(zip(sources, references, best, strict=True), start=1)
+    ]
+    lines = read_lines(training) if training else references
+    worst = sorted(found, key=lambda sentence: sentence.chrf)[:WORST]
+    return Report(
+        model=model,
+        source=str(source),
+        reference=str(reference),
+        pairs=len(pairs),
+        training=str(training) if training else None,
+        decodings=decodings,
+        seconds=split_time(translator, sources[:PROBED], own),
+        controls=controls(translator, sources, references, own),
+        lengths=by_length(sources, best, references),
+        longest_in_training=translator.tokenizer.model_max_length,
+        frequencies=by_frequency(best, references, Counter(word for line in lines for word in words(line))),
+        length_ratio=sum(len(words(o)) for o in best) / max(1, sum(len(words(r)) for r in references)),
+        found=count_faults(found),
+        worst=worst,
+        attention=[maps[s.number - 1].round(3).tolist() if s.number - 1 in maps else [] for s in worst],
+    )
+
+
+def search(translator: Translator, sources: list[str], num_beams: int) -> tuple[list[str], dict]:
+    """The translations, and what they cost."""
+    with Peak() as peak:
+        start = time.perf_counter()
+        outputs = [answer.text for answer in translator(sources, num_beams=num_beams)]
+        seconds = time.perf_counter() - start
+    tokens = sum(len(ids) for ids in translator.tokenizer(text_target=outputs)["input_ids"])
+    cost = dict(ms_per_sentence=1000 * seconds / len(sources), tokens_per_second=tokens / seconds, peak_mb=peak.mb)
+    return outputs, cost
+
+
+def compare(outputs: dict[int, list[str]], costs: dict[int, dict], references: list[str]) -> list[Decoding]:
+    """Scores of each search; greedy search is what the others are tested against (Koehn 2004)."""
+    found = {}
+    if len(outputs) > 1:
+        named = [(str(number), texts) for number, texts in sorted(outputs.items())]
+        metrics = {name: METRICS[name](references=[references]) for name in ("BLEU", "chrF2")}
+        table = PairedTest(named, metrics, None, test_type="bs")()[1]
+        found = {name: dict(zip(table["System"], results, strict=True)) for name, results in table.items()}
+    return [
+        Decoding(
+            number,
+            translation_scores(texts, references),
+            {
+                name: found[name][label_of(found, number)].p_value
+                for name in ("BLEU", "chrF2")
+                if found and number != 1
+            },
+            **costs[number],
+        )
+        for number, texts in sorted(outputs.items())
+    ]
+
+
+def label_of(found: dict, number: int) -> str:
+    """The first of sacreBLEU's systems has "Baseline: " before its name."""
+    return next(name for name in found["System"] if name.split()[-1] == str(number))
+
+
+def word_attention(translator: Translator, sources: list[str], outputs: list[str]) -> dict[int, np.ndarray]:
+    """Place of a pair -> (target words, source words), by the heads that align."""
+    heads = stored_heads(translator.model)
+    return {
+        place: word_weights(heads.weights(cross), targets, source_words)
+        for place, cross, targets, source_words in translator.read_pairs(list(zip(sources, outputs, strict=True)))
+    }
+
+
+@torch.inference_mode()
+def split_time(translator: Translator, sources: list[str], num_beams: int) -> dict[str, float]:
+    """Seconds of one batch: in the encoder, in the first step of the decoder, and in all later ones."""
+    model = translator.model
+    batch = translator.tokenizer(sources, return_tensors="pt", padding=True).to(model.device)
+    settings = dict(num_beams=num_beams, do_sample=False, length_penalty=1.0) if num_beams > 1 else dict(num_beams=1)
+
+    def seconds(work) -> float:
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - start)
+        return sorted(times)[1]
+
+    encoder = seconds(lambda: model.get_encoder()(**batch))
+    first = seconds(lambda: model.generate(**batch, **settings, max_new_tokens=1))
+    whole = seconds(lambda: model.generate(**batch, **settings))
+    return {"encoder": encoder, "first step": max(0.0, first - encoder), "later steps": max(0.0, whole - first)}
+
+
+def controls(translator: Translator, sources: list[str], references: list[str], num_beams: int) -> dict[str, float]:
+    """BLEU of the source itself, as if it were its translation, and of translations of other sentences."""
+    others = [answer.text for answer in translator([*sources[1:], sources[0]], num_beams=num_beams)]
+    named = {"the source, copied": sources, "translations of other sentences": others}
+    return {name: translation_scores(texts, references, ["BLEU"])[0].score for name, texts in named.items()}
+
+
+def count_faults(found: Iterable[Sentence]) -> dict[str, int]:
+    found = list(found)
+    return {
+        "says something again at once": sum(sentence.loops > 0 for sentence in found),
+        "copies words of the source": sum(bool(sentence.copied) for sentence in found),
+        "leaves words of the source out": sum(bool(sentence.left_out) for sentence in found),
+        "is shorter than 2/3 of the reference": sum(sentence.length_ratio < 2 / 3 for sentence in found),
+        "is longer than 3/2 of the reference": sum(sentence.length_ratio > 3 / 2 for sentence in found),
+    }
+
+
+class Peak:
+    """`mb`: by how much the memory of this process, or of the GPU, grew at most within the block; `None` where the
+    system does not tell."""
+
+    mb: float | None = None
+
+    def __enter__(self) -> "Peak":
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+            self.before: float | None = torch.cuda.memory_allocated() / 1e6
+        else:
+            self.before = resident("VmRSS") if forget_peak() else None
+        return self
+
+    def __exit__(self, *exception) -> None:
+        now = torch.cuda.max_memory_allocated() / 1e6 if torch.cuda.is_available() else resident("VmHWM")
+        if now is not None and self.before is not None:
+            self.mb = now - self.before
+
+
+def forget_peak() -> bool:
+    """Linux counts the peak anew from here; whether it does."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def resident(field: str) -> float | None:
+    """MB, of /proc/self/status; `None` where there is no such file."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) / 1e3 for line in lines if line.startswith(f"{field}:")), None)
+
+
+# ---- the page ------------------------------------------------------------------------------------------------------
+STYLE = """
+:root { color-scheme: light dark; --ink: light-dark(#1b1f24, #e7eaf0); --paper: light-dark(#fff, #14171c);
+  --line: light-dark(#d5d9e0, #39404d); --heat: light-dark(rgb(13 71 161 / var(--w)), rgb(125 190 255 / var(--w))); }
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 70rem;
+  margin: 1rem auto 4rem; padding: 0 1rem; }
+table { border-collapse: collapse; margin: .6rem 0 1.4rem; }
+th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+.map td { padding: 0 .3rem; font: 12px ui-monospace, monospace; border: 0; }
+.map td.cell { --w: 0; background: var(--heat); min-width: 1.3rem; height: 1.3rem; }
+.map thead td { writing-mode: vertical-rl; }
+.worst { border-top: 1px solid var(--line); padding-top: .6rem; margin-top: 1rem; overflow-x: auto; }
+.worst dt { float: left; clear: left; width: 6rem; opacity: .7; } .worst dd { margin-left: 6.5rem; }
+.bar { display: inline-block; height: .8rem; background: rgb(90 140 210); }
+"""
+
+
+def to_html(report: Report) -> str:
+    """The report as one page; all text in it is text, whatever it holds."""
+    text = html.escape
+    title = f"{report.model} on {report.source}"
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        f"<title>{text(title)}</title><style>{STYLE}</style></head><body><h1>{text(title)}</h1>",
+        f"<p>{report.pairs} sentences, reference {text(report.reference)}.</p>",
+        "<h2>Searches</h2>",
+        decodings_table(report.decodings),
+        "<p>p: how likely the paired bootstrap (Koehn 2004) makes a difference to greedy search by chance.</p>",
+        *(f"<p><small>{text(s.name)}: {text(s.signature)}</small></p>" for s in report.decodings[0].scores),
+        "<h2>Where the time goes</h2>",
+        bars(report.seconds, lambda seconds: f"{1000 * seconds:.0f} ms"),
+        "<h2>Controls</h2><p>BLEU of what should be bad: a model that is not far above them does not translate.</p>",
+        bars(report.controls, lambda score: f"{score:.1f} BLEU"),
+        "<h2>By length of the source</h2>",
+        group_table(report.lengths, "BLEU"),
+        f"<p>Training had sides of up to {report.longest_in_training} tokens.</p>",
+        "<h2>By how often training has a word</h2>",
+        group_table(report.frequencies, "percent of the reference's words found"),
+        f"<p>Counted in {text(report.training or 'the reference, since no training text was given')}.</p>",
+        "<h2>What is wrong</h2>",
+        table(["a translation that", "sentences"], [[kind, str(count)] for kind, count in report.found.items()]),
+        f"<p>Outputs have {report.length_ratio:.3f} times the words of the references.</p>",
+        f"<h2>The {len(report.worst)} worst sentences, by chrF</h2>",
+        *(worst_part(s, weights) for s, weights in zip(report.worst, report.attention, strict=True)),
+        "</body></html>",
+    ]
+    return "\n".join(parts)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def row(cells: Sequence[str], kind: str) -> str:
+        return "<tr>" + "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells) + "</tr>"
+
+    return f"<table>{row(heads, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
+
+
+def decodings_table(decodings: Sequence[Decoding]) -> str:
+    names = [score.name for score in decodings[0].scores]
+    heads = ["search", *names, "p (BLEU)", "ms a sentence", "tokens a second", "peak memory"]
+    rows = []
+    for d in decodings:
+        p = d.p_values.get("BLEU")
+        rows.append([
+            "greedy" if d.num_beams == 1 else f"{d.num_beams} beams",
+            *(f"{score.score:.2f}" for score in d.scores),
+            "" if p is None else f"{p:.3f}",
+            f"{d.ms_per_sentence:.1f}",
+            f"{d.tokens_per_second:,.0f}",
+            "unknown" if d.peak_mb is None else f"{d.peak_mb:,.0f} MB",
+        ])  # fmt: skip
+    return table(heads, rows)
+
+
+def group_table(groups: Sequence[Group], score: str) -> str:
+    rows = [[g.name, str(g.size), "" if g.score is None else f"{g.score:.1f}"] for g in groups]
+    return table(["group", "size", score], rows)
+
+
+def bars(values: dict[str, float], told) -> str:
+    most = max(values.values(), default=0) or 1
+    rows = (
+        f"<tr><td>{html.escape(name)}</td><td>{told(value)}</td>"
+        f"<td style='text-align:left'><span class='bar' style='width:{18 * value / most:.1f}rem'></span></td></tr>"
+        for name, value in values.items()
+    )
+    return f"<table>{''.join(rows)}</table>"
+
+
+def worst_part(sentence: Sentence, weights: Sequence[Sequence[float]]) -> str:
+    text = html.escape
+    rows = {"source": sentence.source, "reference": sentence.reference, "output": sentence.output}
+    remarks = [f"chrF {sentence.chrf:.1f}", f"{sentence.length_ratio:.2f} times the words of the reference"]
+    remarks += [f"says something again {sentence.loops} times"] if sentence.loops else []
+    remarks += [f"copies {', '.join(sentence.copied)}"] if sentence.copied else []
+    remarks += [f"leaves out {', '.join(sentence.left_out)}"] if sentence.left_out else []
+    listed = "".join(f"<dt>{name}</dt><dd>{text(value)}</dd>" for name, value in rows.items())
+    return (
+        f"<div class='worst'><b>line {sentence.number}</b>: {text('; '.join(remarks))}<dl>{listed}</dl>"
+        f"{attention_table(sentence, weights)}</div>"
+    )
+
+
+def attention_table(sentence: Sentence, weights: Sequence[Sequence[float]]) -> str:
+    """Rows: words of the output; columns: words of the source."""
+    if not weights:
+        return ""
+    text = html.escape
+    heads = "".join(f"<td>{text(word)}</td>" for word in sentence.source.split(" "))
+    rows = (
+        f"<tr><td>{text(word)}</td>"
+        + "".join(f"<td class='cell' style='--w:{w:.2f}' title='{w:.2f}'></td>" for w in row)
+        + "</tr>"
+        for word, row in zip(sentence.output.split(" "), weights, strict=False)
+    )
+    return f"<table class='map'><thead><tr><td></td>{heads}</tr></thead>{''.join(rows)}</table>"
+
+
+WRITERS = {".html": to_html, ".json": Report.to_json}
+
+
+def writer(output: Path):
+    """What makes the text of that file, by its name; asked for before any work.
+
+    Raises:
+        ValueError: for a name that is neither .html nor .json.
+    """
+    if output.suffix not in WRITERS:
+        raise ValueError(f"got {output.name!r} for a report, expected a name in .html or .json")
+    return WRITERS[output.suffix]
