@@ -75,7 +75,8 @@ def main() -> None:
         validation = tokenize(pairs(data_args.validation_files, "validation"), encode, None, "validation", version)
 
     def compute_metrics(prediction) -> dict[str, float]:
-        ids, labels = prediction
+        # Several processes fill the last batch with sentences from the start, and `Seq2SeqTrainer` keeps these.
+        ids, labels = (part[: len(validation)] for part in prediction)
         ids[ids < 0], labels[labels < 0] = tokenizer.pad_token_id, tokenizer.pad_token_id  # -100 is no token
         texts = [tokenizer.batch_decode(x, skip_special_tokens=True) for x in (ids, labels)]
         return {score.name.lower(): score.score for score in translation_scores(*texts)}

@@ -129,7 +129,8 @@ def test_which_checkpoint_is_best_is_a_matter_of_the_loss(tmp_path):
 
 
 def test_a_language_model_reads_one_side_and_no_decoding():
-    assert load_splits(load_recipe("mlm", SMALL).corpus)["train"].column_names == ["source", "target", "family"]
+    columns = ["source", "target", "family", "links"]
+    assert load_splits(load_recipe("mlm", SMALL).corpus)["train"].column_names == columns
     with pytest.raises(ValueError, match="decoding is read by task=translation only, and the task is causal-lm"):
         load_recipe("char-lm", ["decoding.num_beams=2"])
     with pytest.raises(ValueError, match="task: got 'poetry', expected one of translation, causal-lm, masked-lm"):

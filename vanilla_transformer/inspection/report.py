@@ -125,30 +125,18 @@ def search(translator: Translator, sources: list[str], num_beams: int) -> tuple[
 
 def compare(outputs: dict[int, list[str]], costs: dict[int, dict], references: list[str]) -> list[Decoding]:
     """Scores of each search; greedy search is what the others are tested against (Koehn 2004)."""
-    found = {}
-    if len(outputs) > 1:
-        named = [(str(number), texts) for number, texts in sorted(outputs.items())]
-        metrics = {name: METRICS[name](references=[references]) for name in ("BLEU", "chrF2")}
-        table = PairedTest(named, metrics, None, test_type="bs")()[1]
-        found = {name: dict(zip(table["System"], results, strict=True)) for name, results in table.items()}
+    named: list[tuple[str, Sequence[str]]] = [(str(number), texts) for number, texts in sorted(outputs.items())]
+    metrics = {name: METRICS[name](references=[references]) for name in ("BLEU", "chrF2")}
+    tested: dict = PairedTest(named, metrics, None, test_type="bs")()[1] if len(named) > 1 else {}
     return [
         Decoding(
-            number,
+            int(number),
             translation_scores(texts, references),
-            {
-                name: found[name][label_of(found, number)].p_value
-                for name in ("BLEU", "chrF2")
-                if found and number != 1
-            },
-            **costs[number],
+            {name: tested[name][place].p_value for name in metrics if tested and place},
+            **costs[int(number)],
         )
-        for number, texts in sorted(outputs.items())
+        for place, (number, texts) in enumerate(named)
     ]
-
-
-def label_of(found: dict, number: int) -> str:
-    """The first of sacreBLEU's systems has "Baseline: " before its name."""
-    return next(name for name in found["System"] if name.split()[-1] == str(number))
 
 
 def word_attention(translator: Translator, sources: list[str], outputs: list[str]) -> dict[int, np.ndarray]:
