@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def environment() -> dict[str, str]:
 
 
 def run(*words: str) -> str:
+    """What it writes; the lines of several processes may run into each other."""
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment(), timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -57,10 +59,11 @@ def test_two_processes_have_the_losses_of_one(tmp_path):
 
 def test_two_processes_resume_on_the_batches_that_would_have_come(tmp_path):
     """In the middle of the second epoch, whose order is not that of the first."""
-    long, half = ("training.max_steps=12", "training.eval_steps=3"), ("training.max_steps=9", "training.eval_steps=3")
-    log, _ = train(tmp_path / "whole", *TWO, settings=long)
-    train(tmp_path / "parts", *TWO, settings=half)
-    resumed, _ = train(tmp_path / "parts", *TWO, settings=long, resume=True)
+    settings = ("training.max_steps=12", "training.eval_steps=3")
+    log, _ = train(tmp_path / "run", *TWO, settings=settings)
+    shutil.rmtree(checkpoints(tmp_path / "run")[-1])
+    assert checkpoints(tmp_path / "run")[-1].name == "checkpoint-9"
+    resumed, _ = train(tmp_path / "run", *TWO, settings=settings, resume=True)
     epochs = [entry["epoch"] for entry in log if entry["step"] == 9]
     assert 1 < epochs[0] < 2
     losses = [[entry["loss"] for entry in part if "loss" in entry] for part in (log, resumed)]
@@ -140,28 +143,33 @@ print(state.num_processes)
 def test_shares_are_put_together_in_order_whatever_remains(tmp_path):
     script = tmp_path / "shares.py"
     script.write_text(SHARES)
-    assert run(*TWO, str(script)).split() == ["2", "2"]
+    assert run(*TWO, str(script)).count("2") == 2
 
 
 TRANSLATE = """
 import sys
+from pathlib import Path
 from vanilla_transformer.cli import main
 from vanilla_transformer.translation import parts
 parts.PART = 2
-sys.exit(main(sys.argv[1:]))
+model, folder, name = sys.argv[1:]
+for count in (0, 1, 7):
+    source = Path(folder, f"{count}.source")
+    if main(["translate", model, str(source), "--beams", "2", "-o", str(source.with_suffix(f".{name}"))]):
+        sys.exit(f"failed at {count}")
 """
 
 
-@pytest.mark.parametrize("count", [0, 1, 7])
-def test_two_processes_translate_a_file_in_its_order(count, tmp_path, model_dir):
-    script, source = tmp_path / "translate.py", tmp_path / "source"
+def test_two_processes_translate_a_file_in_its_order(tmp_path, model_dir):
+    script = tmp_path / "translate.py"
     script.write_text(TRANSLATE)
-    source.write_text("".join(f"{line}\n" for line in [*ENGLISH, ""][:count]))
-    words = (str(script), "translate", str(model_dir), str(source), "--beams", "2", "-o")
-    run(*words, str(tmp_path / "one"))
-    run(*TWO, *words, str(tmp_path / "two"))
-    assert (tmp_path / "two").read_text() == (tmp_path / "one").read_text()
-    assert (tmp_path / "two").read_text().count("\n") == count
+    for count in (0, 1, 7):
+        (tmp_path / f"{count}.source").write_text("".join(f"{line}\n" for line in [*ENGLISH, ""][:count]))
+    run(str(script), str(model_dir), str(tmp_path), "one")
+    run(*TWO, str(script), str(model_dir), str(tmp_path), "two")
+    for count in (0, 1, 7):
+        assert (tmp_path / f"{count}.two").read_text() == (tmp_path / f"{count}.one").read_text()
+        assert (tmp_path / f"{count}.two").read_text().count("\n") == count
     assert not list(tmp_path.glob("*.parts"))
 
 
@@ -215,4 +223,4 @@ def test_parameters_are_sharded_and_learn_the_same(tmp_path):
     script = tmp_path / "sharded.py"
     script.write_text(SHARDED)
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
-    assert run(*words).split() == ["sharded", "sharded"]
+    assert run(*words).count("sharded") == 2
