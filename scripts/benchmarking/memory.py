@@ -4,10 +4,10 @@ import ctypes
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
+from vanilla_transformer.inspection.memory import Peak, resident
 from vanilla_transformer.translation.packing import pack
 
 from .bench import NEW, PACKED, Bench, endless, random_sources
@@ -66,25 +66,18 @@ def peak(bench: Bench, name: str, work: str) -> float:
 
     with endless([model]):
         warm_up(run)
-        if bench.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            run(rows)
-            return (torch.cuda.max_memory_allocated() - before) / 1e6
-        before = resident("VmRSS")
+        before = resident("VmRSS") if packing else 0.0
         if packing:
             pack(model, packing)
             warm_up(run)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
-        run(rows)
-        return (resident("VmHWM") - before) / 1e3
+        packed = resident("VmRSS") - before if packing else 0.0  # MB by which packed weights are larger
+        with Peak() as growth:
+            run(rows)
+        if growth.mb is None:
+            raise SystemExit("this system does not tell the peak of a process's memory")
+        return growth.mb + packed
 
 
 def warm_up(run: Callable[[int], None]) -> None:
     run(1)  # what is made once
     ctypes.CDLL(None).malloc_trim(0)  # what was freed counts for nobody
-
-
-def resident(field: str) -> int:
-    """kB, of /proc/self/status."""
-    return int(next(line for line in Path("/proc/self/status").read_text().splitlines() if field in line).split()[1])

@@ -15,6 +15,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.loss import IGNORED_LABEL
+from ..translation.alignments import kernel
 
 SENTENCES = ("The old man is reading a new book.", "How many?", "Does it cost 3.50, or 12,000?")
 NEAR = 1e-4  # how far two ways to compute the same logits may be apart, as a share of their size
@@ -48,15 +49,20 @@ class Patient:
         self.generator = torch.Generator().manual_seed(0)
         self.source, self.target = self.tokens(3, 6), self.tokens(3, 5)
 
-    def tokens(self, rows: int, length: int) -> torch.Tensor:
-        """Random ids (B, L), none of them special."""
+    @cached_property
+    def vocabulary(self) -> torch.Tensor:
+        """All ids that are not special."""
         size = min(self.config.vocab_size, self.model.get_output_embeddings().out_features)
         names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id")
         special = {getattr(self.config, name, None) for name in names}
         if self.tokenizer is not None:
             special |= set(self.tokenizer.all_special_ids)
-        usual = torch.tensor([token for token in range(size) if token not in special])
-        return usual[torch.randint(len(usual), (rows, length), generator=self.generator)].to(self.model.device)
+        return torch.tensor([token for token in range(size) if token not in special])
+
+    def tokens(self, rows: int, length: int) -> torch.Tensor:
+        """Random ids (B, L), none of them special."""
+        drawn = torch.randint(len(self.vocabulary), (rows, length), generator=self.generator)
+        return self.vocabulary[drawn].to(self.model.device)
 
     def other(self, ids: torch.Tensor, column: int) -> torch.Tensor:
         """The same, with other tokens in one column."""
@@ -168,28 +174,20 @@ def a_sentence_is_the_same_in_a_batch(patient: Patient) -> None:
 
 
 def kernels_agree(patient: Patient) -> None:
-    model, before = patient.model, patient.config._attn_implementation
-    try:
-        outputs = []
-        for kernel in ("eager", "sdpa"):
-            model.set_attn_implementation(kernel)
+    outputs = []
+    for name in ("eager", "sdpa"):
+        with kernel(patient.model, name):
             outputs.append(patient.logits())
-    finally:
-        model.set_attn_implementation(before)
     patient.near(outputs[0], outputs[1], "attention by eager and by sdpa")
 
 
 def an_empty_row_is_finite(patient: Patient) -> None:
     mask = torch.ones_like(patient.source)
     mask[1] = 0
-    model, before = patient.model, patient.config._attn_implementation
-    try:
-        for kernel in ("eager", before):
-            model.set_attn_implementation(kernel)
+    for name in ("eager", patient.config._attn_implementation):
+        with kernel(patient.model, name):
             if not bool(patient.logits(attention_mask=mask).isfinite().all()):
-                raise Fault(f"a row of padding alone makes NaN, under {kernel}")
-    finally:
-        model.set_attn_implementation(before)
+                raise Fault(f"a row of padding alone makes NaN, under {name}")
 
 
 def attention_rows_sum_to_one(patient: Patient) -> None:
@@ -398,7 +396,8 @@ def examine(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = 
     """
     if not model.config.is_encoder_decoder:
         raise ValueError(f"got a model of type {model.config.model_type!r}, expected an encoder-decoder")
-    return [finding(check, remedy, Patient(model, tokenizer)) for check, remedy in CHECKS.items()]
+    patient = Patient(model, tokenizer)
+    return [finding(check, remedy, patient) for check, remedy in CHECKS.items()]
 
 
 def finding(check: Callable[[Patient], str | None], remedy: str, patient: Patient) -> Finding:

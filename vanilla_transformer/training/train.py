@@ -392,9 +392,10 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, validation:
     validated["mean"] = scores()
     if task.recipe.task == "translation":
         validated["mean"] |= source_check(trainer, model, validated["mean"]["loss"])
-        name_heads(model, tokenizer, validation)
     if not trainer.is_world_process_zero():
         return  # all of them have scored their share
+    if task.recipe.task == "translation":
+        name_heads(model, tokenizer, validation)
     aside = run / "tmp-model"
     model.save_pretrained(aside)
     tokenizer.save_pretrained(aside)

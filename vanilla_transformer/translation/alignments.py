@@ -6,7 +6,7 @@ whose links nobody has to know: those where each side's best choices agree with 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,11 +106,15 @@ def start_token(model: PreTrainedModel) -> int:
 @contextmanager
 def returning_attention(model: PreTrainedModel) -> Iterator[None]:
     """Models of transformers have weights to return under "eager" only; ours see to that in the call."""
-    before = model.config._attn_implementation
-    if before == "eager" or model.config.model_type.startswith("vanilla_transformer"):
+    with nullcontext() if model.config.model_type.startswith("vanilla_transformer") else kernel(model, "eager"):
         yield
-        return
-    model.set_attn_implementation("eager")
+
+
+@contextmanager
+def kernel(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Attention by that kernel within the block."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation(name)
     try:
         yield
     finally:

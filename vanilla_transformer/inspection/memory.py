@@ -1,0 +1,41 @@
+"""Peak memory of a piece of work, as Linux and CUDA count it."""
+
+from pathlib import Path
+
+import torch
+
+
+class Peak:
+    """`mb`: by how much the memory of this process, or of the GPU, grew at most within the block; `None` where the
+    system does not tell."""
+
+    mb: float | None = None
+
+    def __enter__(self) -> "Peak":
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+            self.before: float | None = torch.cuda.memory_allocated() / 1e6
+        else:
+            self.before = resident("VmRSS") if forget_peak() else None
+        return self
+
+    def __exit__(self, *exception) -> None:
+        now = torch.cuda.max_memory_allocated() / 1e6 if torch.cuda.is_available() else resident("VmHWM")
+        if now is not None and self.before is not None:
+            self.mb = now - self.before
+
+
+def forget_peak() -> bool:
+    """Linux counts the peak anew from here; whether it does."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def resident(field: str) -> float | None:
+    """MB, of /proc/self/status; `None` where there is no such file."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) / 1e3 for line in lines if line.startswith(f"{field}:")), None)
