@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 # The environment of tests: nothing is asked of a network, and processes side by side do not fight for cores.
 OFFLINE = HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test test-full test-floor test-browser conformance conformance-quick lint clean
+.PHONY: demo test test-full test-floor test-browser lesson conformance conformance-quick lint clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -39,6 +39,11 @@ test-floor: .venv-floor/.installed  ## the test suite on the oldest versions
 test-browser: $(VENV)/.installed  ## pages in Chromium (apt install chromium chromium-driver)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[browser]"
 	$(OFFLINE) $(BIN)/python -m pytest -m browser tests/browser
+
+lesson: $(VENV)/.installed  ## scripts/lesson.py as a notebook that has run, in build/lesson.ipynb
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[lesson]"
+	mkdir -p build
+	$(OFFLINE) $(BIN)/python -m jupytext --to notebook --execute --output build/lesson.ipynb scripts/lesson.py
 
 # The tests that transformers writes for its own models, from its source distribution, which pip fetches once.
 conformance: $(VENV)/.installed  ## all models and their variants

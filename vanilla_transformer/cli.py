@@ -133,6 +133,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--layer", type=positive, metavar="L", help="of a picture: the heads of this layer, the first is 1 "
                    "(default: the mean of each layer)")  # fmt: skip
 
+    p = command("app", run_app, "a page on this machine to try MODEL: translations, candidates, attention")
+    p.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    p.add_argument("--port", type=positive, help="of the page on 127.0.0.1 (default: the first free one from 7860 on)")
+    p.add_argument("--open", action="store_true", help="open it in the browser")
+
     p = command("report", run_report, "what MODEL does well and badly on a test set, as one HTML page and JSON")
     p.add_argument("model", metavar="MODEL", help="folder or Hub id")
     p.add_argument("--source", type=Path, required=True, metavar="FILE", help="texts, one a line, gzipped or not")
@@ -300,6 +305,14 @@ def run_attention(arguments) -> None:
         num_beams=arguments.beams,
     )
     print(written)
+
+
+def run_app(arguments) -> None:
+    prepare(arguments)
+    from .inspection.app import serve
+    from .translation import load_translator
+
+    serve(load_translator(arguments.model), port=arguments.port, open_browser=arguments.open)
 
 
 def run_report(arguments) -> None:

@@ -3,36 +3,13 @@
 `make test-browser` runs these, and leaves screenshots in build/screenshots.
 """
 
-import json
-import shutil
-
 import pytest
+from chromium import find, hover, press, requests, shot
 from test_attention_page import NASTY, maps
-from tiny import ROOT
 
 from vanilla_transformer.inspection.page import attention_page
 
 pytestmark = pytest.mark.browser
-SCREENSHOTS = ROOT / "build" / "screenshots"
-ALONE = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
-ALONE += " disable-component-update disable-sync window-size=1280,1000"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    from selenium import webdriver
-
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.fail("no chromium and chromedriver here: apt install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for word in [*ALONE.split(), f"user-data-dir={tmp_path_factory.mktemp('profile')}"]:
-        options.add_argument(f"--{word}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield browser
-    browser.quit()
 
 
 @pytest.fixture
@@ -48,31 +25,8 @@ def page(browser, tmp_path):
     browser.given = given
     yield browser
     assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    sent = [e["params"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    requests = [s["request"]["url"] for s in sent if s["documentURL"] == place]  # Chromium has pages of its own
-    assert requests and all(url.startswith(("file:", "data:")) for url in requests)
-
-
-def find(browser, selector):
-    return browser.find_elements("css selector", selector)
-
-
-def hover(browser, element):
-    from selenium.webdriver import ActionChains
-
-    ActionChains(browser).move_to_element(element).perform()
-
-
-def press(browser, *keys):
-    from selenium.webdriver import ActionChains
-
-    ActionChains(browser).send_keys(*keys).perform()
-
-
-def shot(browser, name):
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    browser.save_screenshot(str(SCREENSHOTS / f"{name}.png"))
+    sent = requests(browser, place)
+    assert sent and all(url.startswith(("file:", "data:")) for url in sent)
 
 
 def selected(browser):

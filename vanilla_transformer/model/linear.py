@@ -14,7 +14,7 @@ from torch import nn
 
 # Where oneDNN is faster though a call of it takes longer: so many multiplications, or a matrix of so many numbers,
 # which comes from memory and not from a cache.
-FEWEST, LARGE = 2**20, 2**18
+FEWEST, LARGE = 2**20, 3 * 2**16
 
 
 def mkl_is_slow() -> bool:

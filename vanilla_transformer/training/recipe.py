@@ -144,8 +144,9 @@ class Recipe:
             problems.append(f"training.seed={training.seed}, corpus.seed={corpus.seed}: expected numbers from 0 on")
         if self.task != "translation" and self.decoding != DecodingRecipe():
             problems.append(f"decoding is read by task=translation only, and the task is {self.task}: leave it out")
-        if self.task != "translation" and training.bpe_dropout:
-            problems.append(f"training.bpe_dropout is for task=translation, and the task is {self.task}: leave it out")
+        for name in ("bpe_dropout", "r_drop"):
+            if self.task != "translation" and getattr(training, name):
+                problems.append(f"training.{name} is for task=translation, and the task is {self.task}: leave it out")
         if not 0 <= training.r_drop < math.inf:
             problems.append(f"training.r_drop={training.r_drop}: expected a number from 0 on")
         if not math.isfinite(self.decoding.length_penalty):

@@ -22,6 +22,7 @@ from transformers.utils import logging
 from ..data.batching import TokenBudgetSampler
 from ..model.loss import IGNORED_LABEL
 from .checkpoints import TMP, checkpoints, publish, rotate, select
+from .r_drop import r_drop_loss
 from .splits import lengths_of
 from .tasks import TranslationTask
 
@@ -105,23 +106,21 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:  # the loss of an evaluation is not smoothed, so that it can be compared
-            inputs = {**inputs, "label_smoothing": self.recipe.label_smoothing, "skip_logits": not self.recipe.r_drop}
             if self.recipe.r_drop:
-                return self.r_drop_loss(model, inputs, num_items_in_batch)
+                return self.r_drop_loss(model, dict(inputs), num_items_in_batch)
+            inputs = {**inputs, "label_smoothing": self.recipe.label_smoothing, "skip_logits": True}
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
-    def r_drop_loss(self, model, inputs, num_items_in_batch) -> torch.Tensor:
-        """R-Drop (Liang et al. 2021, equation 4, of which this is one half): each pair goes through two dropouts, and
-        the two distributions P and Q of a token are to be alike.
-
-            (CE(P) + CE(Q)) / 2 + alpha / 4 (KL(P | Q) + KL(Q | P))
-            KL(P | Q) + KL(Q | P) = sum (P - Q) (log P - log Q)
-        """
-        twice = {name: torch.cat([x, x]) if torch.is_tensor(x) else x for name, x in inputs.items()}
-        loss, outputs = super().compute_loss(model, twice, True, 2 * num_items_in_batch)
-        p, q = outputs.logits.float().log_softmax(-1).chunk(2)  # (B, T, V) each
-        apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)[inputs["labels"] != IGNORED_LABEL].sum() / num_items_in_batch
-        return loss + self.recipe.r_drop / 4 * apart * self.accelerator.num_processes
+    def r_drop_loss(self, model, inputs: dict, num_items_in_batch) -> torch.Tensor:
+        plain = self.accelerator.unwrap_model(model)
+        labels = inputs.pop("labels")
+        inputs["decoder_input_ids"] = plain.prepare_decoder_input_ids_from_labels(labels)
+        twice = {name: torch.cat([x, x]) for name, x in inputs.items()}
+        outputs = model(**twice, use_cache=False, output_hidden_states=True, logits_to_keep=1)
+        x = outputs.decoder_hidden_states[-1]  # (2 B, T, D)
+        with self.accelerator.autocast():
+            total = r_drop_loss(plain.lm_head, x, labels, self.recipe.label_smoothing, self.recipe.r_drop)
+        return total / num_items_in_batch * self.accelerator.num_processes
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
         """Loss in nats per target token over the whole set, what the task measures, and some of its outputs."""

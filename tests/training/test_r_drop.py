@@ -1,0 +1,44 @@
+import pytest
+import torch
+from torch import nn
+
+from vanilla_transformer.model.loss import IGNORED_LABEL, cross_entropy
+from vanilla_transformer.training.r_drop import r_drop_loss
+
+
+def written_out(head, x, labels, label_smoothing, alpha):
+    """The formula over logits that are all held."""
+    p, q = head(x).log_softmax(-1).chunk(2)
+    kept = labels != IGNORED_LABEL
+    right = dict(target=labels[kept], label_smoothing=label_smoothing, reduction="sum")
+    cross = sum(nn.functional.cross_entropy(half[kept], **right) for half in (p, q))
+    apart = sum(nn.functional.kl_div(b[kept], a[kept], reduction="sum", log_target=True) for a, b in ((p, q), (q, p)))
+    return cross / 2 + alpha / 4 * apart
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("label_smoothing", "alpha"), [(0.0, 0.0), (0.1, 0.0), (0.1, 5.0)])
+def test_loss_and_gradients(bias, label_smoothing, alpha):
+    """Of several chunks, the last one shorter."""
+    torch.manual_seed(0)
+    head = nn.Linear(6, 30, bias=bias, dtype=torch.float64)
+    labels = torch.randint(30, (4, 50))
+    labels[1, 20:] = IGNORED_LABEL
+    found = []
+    for loss in (r_drop_loss, written_out):
+        x = torch.randn(8, 50, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        head.zero_grad()
+        total = loss(head, x, labels, label_smoothing, alpha)
+        (3 * total).backward()
+        found.append([total, x.grad, *(parameter.grad for parameter in head.parameters())])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_alike_distributions_are_not_apart():
+    head, x = nn.Linear(6, 30), torch.randn(1, 5, 6)
+    labels = torch.arange(5)[None]
+    twice = torch.cat([x, x])
+    assert torch.equal(r_drop_loss(head, twice, labels, 0.1, 5.0), r_drop_loss(head, twice, labels, 0.1, 0.0))
+    expected = cross_entropy(head(x), labels, 0.1, 1)
+    torch.testing.assert_close(r_drop_loss(head, twice, labels, 0.1, 5.0), expected)

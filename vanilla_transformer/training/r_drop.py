@@ -1,0 +1,73 @@
+"""R-Drop (Liang et al. 2021, equation 4, of which this is one half): each pair goes through two dropouts, and the two
+distributions P and Q of a token are to be alike.
+
+    (CE(P) + CE(Q)) / 2 + alpha / 4 (KL(P | Q) + KL(Q | P))
+"""
+
+import torch
+from torch import nn
+
+from ..model.linear import linear
+from ..model.loss import CHUNKS, FEWEST_ROWS, IGNORED_LABEL, add_product
+
+
+def r_drop_loss(head: nn.Linear, x, labels, label_smoothing: float, alpha: float) -> torch.Tensor:
+    """The sum of the above over all tokens, in nats.
+
+    Args:
+        head: the projection to logits over V tokens.
+        x: (2 B, T, D), last hidden states of B pairs under one dropout, then of the same pairs under another.
+        labels: (B, T), -100 where there is none.
+    """
+    kept = labels != IGNORED_LABEL
+    p, q = (half[kept] for half in x.chunk(2))  # (N, D) each
+    return RDrop.apply(p, q, head.weight, head.bias, labels[kept], label_smoothing, alpha)
+
+
+class RDrop(torch.autograd.Function):
+    """A chunk of rows after the other, of which neither logits nor probabilities outlive their gradients:
+
+    d CE(P) / d logits = P - (1 - eps) onehot(label) - eps/V
+    d (KL(P | Q) + KL(Q | P)) / d logits of P = P - Q + P (log P - log Q - KL(P | Q))
+    """
+
+    @staticmethod
+    def forward(ctx, p, q, weight, bias, labels, label_smoothing: float, alpha: float) -> torch.Tensor:
+        """p, q: (N, D), weight: (V, D), bias: (V,) or None, labels: (N,) -> loss, a number in nats"""
+        exact = torch.promote_types(weight.dtype, torch.float32)  # chunks are added up in float32 at least
+        grad_x = torch.zeros(2, *p.shape, dtype=exact, device=p.device)
+        grad_weight = torch.zeros_like(weight, dtype=exact)
+        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=exact)
+        total = torch.zeros((), dtype=exact, device=p.device)
+        rows = max(FEWEST_ROWS, CHUNKS.get(p.device.type, 2**20) // len(weight)) // 2
+        kept, half = 1 - label_smoothing, alpha / 4
+        for start in range(0, len(p), rows):
+            x = torch.stack([p[start : start + rows], q[start : start + rows]])  # (2, rows, D)
+            right = labels[start : start + rows, None].expand(2, -1, 1)
+            product = linear(x, weight, bias)
+            log = product.to(exact).log_softmax(-1)  # (2, rows, V): log P and log Q
+            cross = -kept * log.gather(-1, right) - label_smoothing * log.mean(-1, keepdim=True)
+            chances = log.exp()
+            apart = log[0] - log[1]
+            apart = torch.stack([apart, -apart])
+            divergence = (chances * apart).sum(-1, keepdim=True)  # (2, rows, 1): KL(P | Q) and KL(Q | P)
+            total += cross.sum() / 2 + half * divergence.sum()
+            grad = apart.add_(1 - divergence).mul_(half).add_(0.5).mul_(chances)
+            grad = grad.sub_(chances.flip(0), alpha=half).sub_(label_smoothing / (2 * len(weight)))
+            grad = grad.scatter_add_(-1, right, grad.new_full((1, 1, 1), -kept / 2).expand_as(right))
+            if grad_bias is not None:
+                grad_bias += grad.sum((0, 1))
+            grad = grad.to(product.dtype)
+            grad_x[:, start : start + rows] = linear(grad, weight.T)
+            add_product(grad_weight, grad.flatten(0, 1).T, x.flatten(0, 1).to(product.dtype))
+        grads = (*grad_x, grad_weight, grad_bias)
+        parts = (p, q, weight, bias)
+        ctx.save_for_backward(
+            *(None if grad is None else grad.to(x.dtype) for grad, x in zip(grads, parts, strict=True))
+        )
+        return total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        return *(None if grad is None else grad * grad_output for grad in ctx.saved_tensors), None, None, None
