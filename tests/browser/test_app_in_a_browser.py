@@ -1,6 +1,7 @@
 """The local page, served by the command as a user starts it."""
 
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -48,22 +49,25 @@ def translate(browser, text):
 
 
 def test_this_machine_alone_is_served(address):
-    assert address.startswith("http://127.0.0.1:")
+    host, port = re.fullmatch(r"http://([\w.]+):(\d+)", address).groups()
+    assert host == "127.0.0.1"
+    socket.create_connection((host, port), 5).close()
+    with pytest.raises(OSError):  # which a server on all addresses would answer
+        socket.create_connection(("127.0.0.2", port), 5)
 
 
 def test_text_in_translation_and_candidates_and_attention_out(browser, address):
     browser.get(f"{address}/")
     translate(browser, "The man reads.")
-    result = until(lambda: find(browser, "#translation textarea"))[0]
     until(lambda: find(browser, "#attention iframe"))
-    rows = until(lambda: [row.text for row in find(browser, "#candidates tbody tr") if row.text.strip()])
-    assert len(rows) > 1 and all(re.search(r"-\d+\.\d{3}", row) for row in rows)
-    best = result.get_attribute("value")
-    assert best.strip() in rows[0] or not best.strip()
+    best = find(browser, "#translation textarea")[0].get_attribute("value")
     shot(browser, "app")
     browser.switch_to.frame(find(browser, "#attention iframe")[0])
     assert len(find(browser, "[role=tab]")) == 3 and find(browser, ".cell")
     assert "The man reads." in find(browser, "#source")[0].text
+    candidates = [button.text for button in find(browser, "[data-candidate]")]
+    assert len(candidates) == 4 and all(re.match(r"\d\. -\d+\.\d{3}", text) for text in candidates)
+    assert candidates[0].endswith(best.strip())
     browser.switch_to.default_content()
     sent = requests(browser, f"{address}/")
     assert sent and all(url.startswith((address, "data:", "blob:", "about:")) for url in sent), sent

@@ -1,5 +1,5 @@
-"""A page on this machine to try a translator: text in, translations, candidates with their scores, attention, settings
-(Gradio, the extra `app`)."""
+"""A page on this machine to try a translator: text in, translations, settings, and below them the attention page of a
+sentence, with its candidates and their scores (Gradio, the extra `app`)."""
 
 import html
 
@@ -24,7 +24,9 @@ def serve(translator: Translator, *, port: int | None = None, open_browser: bool
     gradio = import_gradio()
     plain = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
     page = build(translator)
-    page.launch(server_name=ADDRESS, server_port=port, inbrowser=open_browser, theme=plain, footer_links=[])
+    page.launch(
+        server_name=ADDRESS, server_port=port, share=False, inbrowser=open_browser, theme=plain, footer_links=[]
+    )
 
 
 def import_gradio():
@@ -43,19 +45,15 @@ def translate(translator: Translator, text: str, num_beams: int, length_penalty:
 
 def look_inside(
     translator: Translator, sentence: str | None, num_beams: int, length_penalty: float, n_best: int
-) -> tuple[list[list], str]:
-    """Candidates of one sentence, (score, text) each, best first, and their attention as a frame to be shown."""
+) -> str:
+    """The attention page of one sentence and its candidates, as a frame to be shown."""
     if not sentence:
-        return [], ""
-    settings = search_settings(num_beams, length_penalty)
-    found = candidate_attention(
-        translator.model, translator.tokenizer, sentence, n_best=min(n_best, num_beams), **settings
-    )
-    rows = [["" if maps.score is None else f"{maps.score:.3f}", maps.target] for maps in found]
-    page = html.escape(attention_page(found))
+        return ""
+    settings = search_settings(num_beams, length_penalty) | {"n_best": min(n_best, num_beams)}
+    page = attention_page(candidate_attention(translator.model, translator.tokenizer, sentence, **settings))
     # The page's scripts run in a frame of their own, which may ask nothing of the one around it.
-    frame = f'<iframe sandbox="allow-scripts" title="attention" srcdoc="{page}"></iframe>'
-    return rows, f"<style>iframe {{ width: 100%; height: 60rem; border: 0 }}</style>{frame}"
+    frame = f'<iframe sandbox="allow-scripts" title="attention" srcdoc="{html.escape(page)}"></iframe>'
+    return f"<style>iframe {{ width: 100%; height: 60rem; border: 0 }}</style>{frame}"
 
 
 def search_settings(num_beams: int, length_penalty: float) -> dict:
@@ -98,14 +96,11 @@ def build(translator: Translator):
             )
         button = gradio.Button("Translate", variant="primary", elem_id="translate")
         sentence = gradio.Dropdown([], label="Look inside the translation of", visible=False, elem_id="sentence")
-        table = gradio.Dataframe(
-            headers=["score", "candidate"], datatype="str", interactive=False, wrap=True, elem_id="candidates"
-        )
         maps = gradio.HTML(elem_id="attention")
         inside = [told(lambda *given: look_inside(translator, *given)), [sentence, num_beams, penalty, n_best]]
         answered = gradio.on(
             [button.click, text.submit], told(answer), [text, num_beams, penalty], [translation, sentence], **alone
         )
-        answered.then(*inside, [table, maps], **alone)
-        sentence.input(*inside, [table, maps], **alone)
+        answered.then(*inside, maps, **alone)
+        sentence.input(*inside, maps, **alone)
     return page
