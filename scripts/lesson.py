@@ -109,15 +109,15 @@ agree(numpy_attention.scaled_dot_product_attention(q, k, v, np.ones((1, 5, 5), b
 # Without the division, the largest score takes all, and the gradient of softmax is nearly zero.
 
 # %%
-print(" d_k  variance  largest share: plain, divided    gradient: plain, divided")
+print(" d_k  variance   plain: largest share, gradient   divided: largest share, gradient")
 for d_k in (4, 64, 1024):
     q, k = torch.randn(2, 500, 16, d_k, generator=torch.Generator().manual_seed(0))
     scores = (q[:, :1] * k).sum(-1)  # (500, 16)
-    row = [f"{d_k:>4}  {scores.var():>8.1f}"]
+    row = f"{d_k:>4}  {scores.var():>8.1f}"
     for divided in (1.0, math.sqrt(d_k)):
         shares = (scores / divided).softmax(-1)
-        row.append(f"{shares.amax(-1).mean():.3f} / {(shares * (1 - shares)).mean():.4f}")
-    print("   ".join(row))
+        row += f"{shares.amax(-1).mean():>23.3f}, {(shares * (1 - shares)).mean():.4f}"
+    print(row)
 
 # %% [markdown]
 # ## 3. Who may look at whom  (section 3.2.3)
@@ -335,12 +335,14 @@ for beams in (1, 4):
     print(f"{beams} beams: BLEU {bleu.score:.1f}, {exact_match(texts, references):.0f} % right to the letter")
 
 # %% [markdown]
-# **Exercise.** Find out what the model does without its source. The cell translates with the encoder's output of
-# another sentence; what of the translation survives, and why?
+# **Exercise.** Find out what each side knows. The cell gives the decoder the beginning of one translation and the
+# encoder's output of another sentence: what follows from which?
 
 # %%
 other = translator.model.get_encoder()(**translator.tokenizer(["We like the small garden."], return_tensors="pt"))
-mixed = translator.model.generate(encoder_outputs=other, num_beams=1, max_length=30)
+begun = translator.tokenizer(text_target=["Le vieil homme"], add_special_tokens=False, return_tensors="pt")
+begun = nn.functional.pad(begun["labels"], (1, 0), value=translator.model.config.decoder_start_token_id)
+mixed = translator.model.generate(encoder_outputs=other, decoder_input_ids=begun, num_beams=1, max_length=30)
 print(translator.tokenizer.decode(mixed[0], skip_special_tokens=True))
 
 # %% [markdown]

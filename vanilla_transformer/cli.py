@@ -129,7 +129,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--n-best", type=positive, metavar="N", help="so many translations on the page (default: all beams)"
     )
-    p.add_argument("--kind", choices=["encoder", "decoder", "cross"], default="cross", help="of a picture")
+    p.add_argument("--kind", choices=["encoder", "decoder", "cross"], help="of a picture (default: cross)")
     p.add_argument("--layer", type=positive, metavar="L", help="of a picture: the heads of this layer, the first is 1 "
                    "(default: the mean of each layer)")  # fmt: skip
 

@@ -2,12 +2,14 @@
 
 import json
 
+import foreign_models
 import pytest
 import torch
 from family import build
 from test_mutations import MUTATIONS, wrap
 from tiny import tiny_model
 from tiny_marian import tiny_marian
+from transformers import AutoModelForSeq2SeqLM, BertConfig, EncoderDecoderConfig, EncoderDecoderModel
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.inspection.doctor import CHECKS, examine
@@ -41,6 +43,27 @@ def test_a_sound_model_of_transformers():
     model = tiny_marian(dtype=torch.float32)
     model.generation_config.max_length = 512
     assert failed(model) == {}
+
+
+@pytest.mark.parametrize("name", ["t5", "m2m100", "mbart"])
+def test_sound_models_of_transformers_with_dropout(name, tmp_path):
+    model = AutoModelForSeq2SeqLM.from_pretrained(foreign_models.build(name, tmp_path)).float()
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.3
+        if hasattr(part, "layerdrop"):
+            part.layerdrop = 0.9
+    model.generation_config.max_length = 512
+    assert failed(model) == {}
+
+
+def test_a_pair_of_models():
+    config = BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(config, config))
+    model.config.decoder_start_token_id = model.config.pad_token_id = 0
+    assert len(examine(model)) == len(CHECKS)
 
 
 @pytest.mark.parametrize("name, architecture, choice, mutate", BROKEN)

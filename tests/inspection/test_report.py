@@ -14,11 +14,14 @@ from vanilla_transformer.inspection.analysis import (
     by_frequency,
     by_length,
     copied,
+    coverage,
+    entropy,
     examine_sentence,
     left_out,
     repetitions,
     words,
 )
+from vanilla_transformer.translation.alignments import split_words
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,21 @@ def test_words_that_are_left_out():
     assert left_out("one two three", attention) == ["two"]
     assert left_out("one ! three", attention) == []
     assert left_out("one two three", None) == []
+    assert left_out(" one  two three", attention) == ["two"]
+    assert examine_sentence(1, "the old man !", "le vieil homme", "").left_out == ["the", "old", "man"]
+
+
+def test_heads_that_look_at_much_and_at_little():
+    weights = np.array([[[[1.0, 0, 0, 0], [1, 0, 0, 0]], [[0.25] * 4] * 2]])  # (1 layer, 2 heads, 2 rows, 4 columns)
+    np.testing.assert_allclose(entropy(weights), [[0, np.log(4)]], atol=1e-6)
+    np.testing.assert_allclose(coverage(weights), [[0.25, 1]])
+
+
+def test_lines_keep_their_numbers(model_dir, tmp_path):
+    (tmp_path / "s").write_text("The man reads.\n\nThe dog eats.\n")
+    (tmp_path / "t").write_text("L'homme lit.\nRien.\nLe chien mange.\n")
+    found = reports.make_report(str(model_dir), tmp_path / "s", tmp_path / "t", beams=(1,))
+    assert found.pairs == 2 and sorted(sentence.number for sentence in found.worst) == [1, 3]
 
 
 def test_a_sentence():
@@ -83,7 +101,13 @@ def test_groups_add_up():
 
 def test_what_a_report_holds(report):
     assert [d.num_beams for d in report.decodings] == [1, 2, 4]  # the model's own is there as well
-    assert report.decodings[0].p_values == {} and 0 <= report.decodings[1].p_values["BLEU"] <= 1
+    assert report.decodings[0].p_values == {} and set(report.decodings[1].p_values) == {"BLEU", "chrF2", "TER"}
+    assert [(h.layer, h.head, h.aligns) for h in report.heads] == [
+        (1, 1, True),
+        (1, 2, True),
+        (2, 1, False),
+        (2, 2, False),
+    ]
     assert all(d.ms_per_sentence > 0 and d.tokens_per_second > 0 for d in report.decodings)
     assert {score.name for score in report.decodings[0].scores} == {"BLEU", "chrF2", "TER"}
     assert set(report.seconds) == {"encoder", "first step", "later steps"} and report.seconds["encoder"] > 0
@@ -91,7 +115,7 @@ def test_what_a_report_holds(report):
     assert sum(group.size for group in report.frequencies) == sum(len(words(line)) for line in FRENCH)
     assert [s.chrf for s in report.worst] == sorted(s.chrf for s in report.worst) and len(report.worst) == 6
     shapes = [(len(w), len(w[0])) for w in report.attention if w]
-    assert shapes == [(len(s.output.split(" ")), len(s.source.split(" "))) for s, w in
+    assert shapes == [(len(split_words(s.output)), len(split_words(s.source))) for s, w in
                       zip(report.worst, report.attention, strict=True) if w]  # fmt: skip
 
 

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from vanilla_transformer.model.loss import IGNORED_LABEL, cross_entropy
+from vanilla_transformer.training import r_drop
 from vanilla_transformer.training.r_drop import r_drop_loss
 
 
@@ -18,8 +19,10 @@ def written_out(head, x, labels, label_smoothing, alpha):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("label_smoothing", "alpha"), [(0.0, 0.0), (0.1, 0.0), (0.1, 5.0)])
-def test_loss_and_gradients(bias, label_smoothing, alpha):
+def test_loss_and_gradients(bias, label_smoothing, alpha, monkeypatch):
     """Of several chunks, the last one shorter."""
+    monkeypatch.setattr(r_drop, "FEWEST_ROWS", 64)
+    monkeypatch.setattr(r_drop, "CHUNKS", {"cpu": 1})
     torch.manual_seed(0)
     head = nn.Linear(6, 30, bias=bias, dtype=torch.float64)
     labels = torch.randint(30, (4, 50))

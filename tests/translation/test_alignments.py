@@ -1,17 +1,23 @@
 """Word alignments: subwords joined to words, heads chosen by agreement, links in Pharaoh's form."""
 
+import foreign_models
 import numpy as np
 import pytest
-from tiny import ENGLISH, FRENCH
+import torch
+from tiny import ENGLISH, FRENCH, tiny_model
+from tiny_marian import marian_tokenizer
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.evaluation.alignments import crosses, diagonal, error_rate, score_alignments
-from vanilla_transformer.translation import load_translator
+from vanilla_transformer.translation import Translator, load_translator
 from vanilla_transformer.translation.alignments import (
     AlignmentHeads,
+    agreement,
     choose_heads,
     links,
     pharaoh,
+    pieces,
+    split_words,
     stored_heads,
     word_weights,
     words_of,
@@ -24,8 +30,11 @@ from vanilla_transformer.translation.alignments import (
         (["The", " un", "true", " story", "</s>"], [0, 1, 1, 2, -1]),
         (["<s>", " a", "b", "c", " d"], [-1, 0, 0, 0, 1]),
         (["l'", "homme", " lit", "\u00a0?"], [0, 0, 1, 1]),
-        (["a", " ", " b"], [0, -1, 2]),
+        (["a", " ", " b"], [0, -1, 1]),
         (["", "日", " 本"], [0, 0, 1]),
+        (["The", "", "", " 日", "", "本"], [0, 1, 1, 1, 1, 1]),
+        ([" ", " The", " old", " "], [-1, 0, 1, -1]),
+        (["a b", "c"], [1, 1]),
         ([], []),
     ],
 )
@@ -34,11 +43,25 @@ def test_words_of_tokens(tokens, numbers):
 
 
 def test_words_are_those_between_plain_spaces(tokenizer):
-    from vanilla_transformer.translation.alignments import pieces
-
     for text in [*ENGLISH, *FRENCH, "Lit-il\u00a0?  Oui."]:
         numbers = words_of(pieces(tokenizer, tokenizer(text).input_ids), tokenizer.all_special_tokens)
-        assert max(numbers) == len(text.split(" ")) - 1
+        assert max(numbers) == len(split_words(text)) - 1
+    assert split_words(" Lit-il\u00a0?  Oui. ") == ["Lit-il\u00a0?", "Oui."]
+    assert [split_words(text) for text in ENGLISH] == [text.split(" ") for text in ENGLISH]
+
+
+def test_unknown_words_are_words(tmp_path):
+    tokenizer = marian_tokenizer(tmp_path / "one")
+    found = pieces(tokenizer, tokenizer("The old 日本 man reads").input_ids, source=True)
+    numbers = words_of(found, set(tokenizer.all_special_tokens) - {tokenizer.unk_token})
+    assert max(numbers) == 4 and numbers[found.index(" <unk>")] == 2
+
+
+def test_two_vocabularies_have_two_texts(tmp_path):
+    tokenizer = marian_tokenizer(tmp_path / "two", separate_vocabs=True)
+    source, target = tokenizer("The old man").input_ids, tokenizer(text_target="Le vieil").input_ids
+    assert "".join(pieces(tokenizer, source, source=True)[:-1]).strip() == "The old man"
+    assert "".join(pieces(tokenizer, target)[:-1]).strip() == "Le vieil"
 
 
 def test_weights_of_words():
@@ -48,6 +71,8 @@ def test_weights_of_words():
     assert links(weights) == [(0, 1), (1, 0)] and pharaoh(links(weights)) == "0-1 1-0"
     assert links(weights, least=0.7) == [(0, 1)]
     assert links(np.zeros((0, 3))) == [] and pharaoh([]) == ""
+    shared = word_weights(tokens, targets=[0, 2, 2], sources=[0, 1, 2, -1])  # two words in one token
+    assert not shared[1].any() and links(shared) == [(2, 0), (2, 2)] and agreement(shared) == (1, 3)
 
 
 def test_the_heads_that_agree_are_chosen():
@@ -107,11 +132,12 @@ def test_links_of_a_batch_are_those_of_one(model_dir):
 
 def test_candidates_with_links(model_dir):
     translator = load_translator(model_dir)
-    found = translator.candidates([ENGLISH[0], ""], num_beams=2, n_best=2, alignments=True)
+    found = translator.candidates([ENGLISH[0], ""], num_beams=2, n_best=2, return_alignments=True)
     assert [[c.text for c in best] for best in found] == [
         [c.text for c in best] for best in translator.candidates([ENGLISH[0], ""], num_beams=2, n_best=2)
     ]
-    assert found[0][1].links == translator.align([(ENGLISH[0], found[0][1].text)])[0]
+    said = found[0][1]
+    assert said.links == translator.align([(ENGLISH[0], said.text)], said=[said.tokens])[0]
     assert found[1][0].links == []
     assert translator([ENGLISH[0]])[0].links is None
 
@@ -129,11 +155,13 @@ def test_the_command(model_dir, tmp_path, capsys):
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [len(line) for line in lines] == [3, 3, 3] and lines[1] == ["", "", ""]
     translator = load_translator(model_dir)
-    assert lines[0][2] == pharaoh(translator.align([(ENGLISH[0], lines[0][0])])[0])
+    answer = translator([ENGLISH[0], "", ENGLISH[1]], num_beams=2, return_alignments=True)[0]
+    assert lines[0][0] == answer.text and lines[0][2] == pharaoh(answer.links)
     words = ["translate", str(model_dir), str(source), "-o", str(tmp_path / "out"), "--alignment-heads"]
     assert main([*words, "2:2@read"]) == 0
-    text, found = (tmp_path / "out").read_text().splitlines()[0].split("\t")
-    assert found == pharaoh(translator.align([(ENGLISH[0], text)], AlignmentHeads(((1, 1),), True))[0])
+    found = (tmp_path / "out").read_text().splitlines()[0].split("\t")[1]
+    answer = translator([ENGLISH[0], "", ENGLISH[1]], return_alignments=AlignmentHeads(((1, 1),), True))[0]
+    assert found == pharaoh(answer.links)
     assert main([*words, "3:1", "--overwrite"]) == 1
     assert "no heads 3:1 in a decoder of 2 layers of 2" in capsys.readouterr().err
 
@@ -155,3 +183,39 @@ def test_a_score_counts_what_was_found(model_dir):
     assert score.error_rate == 0 and score.sentences == 6 and score.crossing_sentences == sum(map(crosses, found))
     straight = [diagonal(len(s.split(" ")), len(t.split(" "))) for s, t in pairs]
     assert score.diagonal == pytest.approx(error_rate(straight, found))
+
+
+def test_what_was_said_is_read_and_not_its_text_cut_anew(model_dir):
+    """The tokens of a search are those of its score; its text may be cut into others."""
+    translator = load_translator(model_dir)
+    model, tokenizer = translator.model, translator.tokenizer
+    inputs = tokenizer([ENGLISH[0]], return_tensors="pt")
+    (answer,) = translator([ENGLISH[0]], num_beams=1)
+    (row,) = model.generate(**inputs, num_beams=1).tolist()
+    assert list(answer.tokens) == row[1:] != tokenizer(text_target=answer.text).input_ids
+    (best,) = translator.candidates([ENGLISH[0]], num_beams=2, scores=True)[0]
+    said = torch.tensor([best.tokens])
+    with torch.no_grad():
+        log_p = model(**inputs, labels=said).logits.log_softmax(-1).gather(-1, said[:, :, None])
+    assert float(log_p.sum()) / said.shape[1] == pytest.approx(best.score, abs=1e-4)
+
+
+def test_beyond_the_positions(tokenizer, caplog):
+    """An output as long as the positions is aligned; of a target that is longer, the part that fits."""
+    torch.manual_seed(0)
+    model = tiny_model(vocab_size=len(tokenizer), positions="learned", max_position_embeddings=16).eval()
+    translator = Translator(model, tokenizer)
+    (answer,) = translator(["A"], num_beams=1, return_alignments=True)
+    assert len(answer.tokens) == 15 and answer.links
+    (found,) = translator.align([("A man", " ".join("abcdefghijklmnopqrst"))])
+    assert 0 < len(found) < 20
+
+
+@pytest.mark.parametrize("name", ["t5", "m2m100"])
+def test_models_of_transformers(name, tmp_path):
+    translator = load_translator(foreign_models.build(name, tmp_path))
+    (answer,) = translator([foreign_models.ONE], num_beams=2, return_alignments=True)
+    words = split_words(answer.text), split_words(foreign_models.ONE)
+    assert all(source < len(words[1]) and target < len(words[0]) for source, target in answer.links)
+    with pytest.raises(ValueError, match="no heads 2:1 in a decoder of 1 layers of 2"):
+        translator.align([("a", "b")], AlignmentHeads.parse("2:1"))

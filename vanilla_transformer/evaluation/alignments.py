@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..translation import Translator
-from ..translation.alignments import AlignmentHeads, Links
+from ..translation.alignments import AlignmentHeads, Links, split_words
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def score_alignments(
 ) -> AlignmentScore:
     """Align each source with its target, and compare with the true links."""
     found = translator.align(list(zip(sources, targets, strict=True)), heads)
-    lengths = [[len(text.split(" ")) for text in pair] for pair in zip(sources, targets, strict=True)]
+    lengths = [[len(split_words(text)) for text in pair] for pair in zip(sources, targets, strict=True)]
     straight = [diagonal(*pair) for pair in lengths]
     sure = [[(source, target) for source, target in links] for links in sure]
     crossing = [i for i, links in enumerate(sure) if crosses(links)]

@@ -8,6 +8,7 @@ import numpy as np
 from sacrebleu import sentence_chrf
 
 from ..evaluation import translation_scores
+from ..translation.alignments import split_words
 
 LONGEST_LOOP = 4  # words that are looked at as one thing said again
 SEEN = 0.1  # attention that a source word gets from all target words together, below which it counts as left out
@@ -50,7 +51,7 @@ def examine_sentence(
         length_ratio=len(said) / max(1, len(right)),
         loops=max(0, repetitions(said) - repetitions(right)),
         copied=copied(words(source), said, right),
-        left_out=left_out(source, attention),
+        left_out=left_out(source, attention) if said else [part for part in split_words(source) if words(part)],
     )
 
 
@@ -76,8 +77,18 @@ def left_out(source: str, attention: np.ndarray | None) -> list[str]:
     if attention is None or not attention.size:
         return []
     seen = attention.sum(0)
-    parts = source.split(" ")
-    return [part for part, sum_ in zip(parts, seen, strict=False) if sum_ < SEEN and words(part)]
+    return [part for part, sum_ in zip(split_words(source), seen, strict=False) if sum_ < SEEN and words(part)]
+
+
+def entropy(weights: np.ndarray) -> np.ndarray:
+    """The mean over rows of -sum p log p, in nats: (L, H, queries, keys) -> (L, H). 0 where each row looks at one key
+    alone, log(keys) where it looks at all of them alike."""
+    return -(weights * np.log(np.maximum(weights, 1e-12))).sum(-1).mean(-1)
+
+
+def coverage(weights: np.ndarray) -> np.ndarray:
+    """The share of keys that all rows together look at by `SEEN` or more: (L, H, queries, keys) -> (L, H)"""
+    return (weights.sum(-2) >= SEEN).mean(-1)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ def build(translator: Translator):
     gradio = import_gradio()
     config = translator.model.generation_config
     beams = min(MOST_BEAMS, config.num_beams or 1)
+    usual = 1.0 if config.length_penalty is None else config.length_penalty
     alone = {"concurrency_id": "model", "concurrency_limit": 1}  # a model does one thing at a time
 
     def told(work):
@@ -92,7 +93,11 @@ def build(translator: Translator):
             num_beams = gradio.Slider(1, MOST_BEAMS, beams, step=1, label="Beams (1: greedy search)")
             n_best = gradio.Slider(1, MOST_BEAMS, beams, step=1, label="Candidates shown, at most one a beam")
             penalty = gradio.Slider(
-                -1, 3, config.length_penalty or 1.0, step=0.1, label="Length penalty: higher favours longer ones"
+                -1,
+                3,
+                usual,
+                step=0.1,
+                label="Length penalty: higher favours longer ones",
             )
         button = gradio.Button("Translate", variant="primary", elem_id="translate")
         sentence = gradio.Dropdown([], label="Look inside the translation of", visible=False, elem_id="sentence")

@@ -1,5 +1,6 @@
 """From a model and a sentence to attention maps."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -36,7 +37,7 @@ def candidate_attention(
     check(model, source)
     beams = search.get("num_beams") or model.generation_config.num_beams or 1
     found = Translator(model, tokenizer).candidates([source], n_best=n_best, scores=beams > 1, **search)[0]
-    return [attention_to(model, tokenizer, source, answer.text, answer.score) for answer in found]
+    return [attention_to(model, tokenizer, source, answer.text, answer.score, answer.tokens) for answer in found]
 
 
 def check(model: PreTrainedModel, source: str) -> None:
@@ -52,14 +53,17 @@ def attention_to(
     source: str,
     target: str,
     score: float | None = None,
+    tokens: Sequence[int] | None = None,
 ) -> AttentionMaps:
-    """The maps of a source and a target that is given."""
+    """The maps of a source and a target that is given, as text, and as the `tokens` that a model has said if known."""
     check(model, source)
     batch = tokenizer([source], text_target=[target], return_tensors="pt").to(model.device)
-    said = batch.pop("labels")  # (1, T), </s> at its end, which the decoder reads no more
-    output = read_again(model, batch, said[:, :-1])
+    said = batch.pop("labels")  # (1, T)
+    if tokens is not None:
+        said = said.new_tensor([tokens])
+    output = read_again(model, batch, said[:, :-1])  # after the last one, </s>, there is nothing to be said
     return AttentionMaps(
-        pieces(tokenizer, batch["input_ids"][0].tolist()),
+        pieces(tokenizer, batch["input_ids"][0].tolist(), source=True),
         pieces(tokenizer, [start_token(model), *said[0, :-1].tolist()]),
         pieces(tokenizer, said[0].tolist()),
         **{kind: stacked(getattr(output, f"{kind}_attentions"), 0) for kind in KINDS},

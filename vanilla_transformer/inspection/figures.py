@@ -129,7 +129,7 @@ def draw_grid(maps, kind: str, panels: np.ndarray, titles: list[str], title: str
 
 def plot_causal_mask(tokens: Sequence[str], outpath: str | Path = "causal-mask.png") -> Path:
     """Who may look at whom (section 3.2.3): a decoder's token at itself and those before it, an encoder's at all, and
-    scores before and after the mask's -inf."""
+    what softmax makes of equal scores once those of the future are -inf."""
     length = len(tokens)
     seen = np.tril(np.ones((length, length)))
     even = seen / seen.sum(-1, keepdims=True)

@@ -1,5 +1,6 @@
 """Peak memory of a piece of work, as Linux and CUDA count it."""
 
+import ctypes
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ class Peak:
             torch.cuda.reset_peak_memory_stats()
             self.before: float | None = torch.cuda.memory_allocated() / 1e6
         else:
+            give_back()
             self.before = resident("VmRSS") if forget_peak() else None
         return self
 
@@ -23,6 +25,14 @@ class Peak:
         now = torch.cuda.max_memory_allocated() / 1e6 if torch.cuda.is_available() else resident("VmHWM")
         if now is not None and self.before is not None:
             self.mb = now - self.before
+
+
+def give_back() -> None:
+    """What was freed and is kept for later: work that found it there would seem to need no memory of its own."""
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):  # another system, another library: what it keeps is not known
+        return
 
 
 def forget_peak() -> bool:

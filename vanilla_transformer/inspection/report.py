@@ -15,14 +15,16 @@ from sacrebleu.significance import PairedTest
 from tqdm.auto import tqdm
 
 from ..data.checks import CorpusReport
-from ..data.corpora import read_corpus, read_lines
+from ..data.corpora import is_pair, read_corpus, read_lines
 from ..evaluation.metrics import METRICS, Score, translation_scores
-from ..translation import Translator, load_translator
-from ..translation.alignments import stored_heads, word_weights
-from .analysis import Group, Sentence, by_frequency, by_length, examine_sentence, words
+from ..model.decoding import output_limit
+from ..translation import Translation, Translator, load_translator
+from ..translation.alignments import is_ours, split_words, stored_heads, word_weights
+from .analysis import SEEN, Group, Sentence, by_frequency, by_length, coverage, entropy, examine_sentence, words
 from .memory import Peak
 
 BEAMS = (1, 2, 4, 5, 10)
+TESTED = ("BLEU", "chrF2", "TER")
 WORST = 20  # sentences that are shown
 PROBED = 32  # sentences whose time is split
 
@@ -40,6 +42,17 @@ class Decoding:
 
 
 @dataclass(frozen=True)
+class Head:
+    """A head of the cross-attention, by its place from 1 on, over all sentences: see `entropy` and `coverage`."""
+
+    layer: int
+    head: int
+    aligns: bool  # whether links of words are read off it
+    entropy: float
+    coverage: float
+
+
+@dataclass(frozen=True)
 class Report:
     model: str
     source: str
@@ -50,12 +63,13 @@ class Report:
     seconds: dict[str, float]  # of a batch: encoder, first step, later steps
     controls: dict[str, float]  # BLEU of what should be bad
     lengths: list[Group]
-    longest_in_training: int  # tokens
+    longest_in_training: int | None  # tokens; None for models of which it is not known
     frequencies: list[Group]
     length_ratio: float
     found: dict[str, int]  # kind of fault -> sentences that have it
     worst: list[Sentence]
     attention: list[list[list[float]]]  # of each of the worst: (target words, source words)
+    heads: list[Head]
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
@@ -78,6 +92,8 @@ def make_report(
     told = CorpusReport()
     pairs = read_corpus([str(source), str(reference)], "source", "reference", report=told)
     told.warn()
+    rows = enumerate(zip(read_lines(source), read_lines(reference), strict=True), start=1)
+    numbers = [number for number, row in rows if is_pair(*row)]  # of the lines that are whole pairs
     translator = load_translator(model)
     sources, references = list(pairs["source"]), list(pairs["target"])
     own = translator.model.generation_config.num_beams or 1
@@ -86,14 +102,14 @@ def make_report(
     for number in tqdm(sorted({1, own, *beams}), desc="searching", unit="search", disable=not progress):
         outputs[number], costs[number] = search(translator, sources, number)
     decodings = compare(outputs, costs, references)
-    best = outputs[own]
-    maps = word_attention(translator, sources, best)
+    best = [answer.text for answer in outputs[own]]
+    maps, heads = word_attention(translator, sources, outputs[own])
     found = [
-        examine_sentence(number, *row, attention=maps.get(number - 1))
-        for number, row in enumerate(zip(sources, references, best, strict=True), start=1)
+        examine_sentence(number, *row, attention=weights)
+        for number, weights, *row in zip(numbers, maps, sources, references, best, strict=True)
     ]
     lines = read_lines(training) if training else references
-    worst = sorted(found, key=lambda sentence: sentence.chrf)[:WORST]
+    worst = sorted(range(len(found)), key=lambda place: found[place].chrf)[:WORST]
     return Report(
         model=model,
         source=str(source),
@@ -104,30 +120,34 @@ def make_report(
         seconds=split_time(translator, sources[:PROBED], own),
         controls=controls(translator, sources, references, own),
         lengths=by_length(sources, best, references),
-        longest_in_training=translator.tokenizer.model_max_length,
+        longest_in_training=translator.tokenizer.model_max_length if is_ours(translator.model) else None,
         frequencies=by_frequency(best, references, Counter(word for line in lines for word in words(line))),
         length_ratio=sum(len(words(o)) for o in best) / max(1, sum(len(words(r)) for r in references)),
         found=count_faults(found),
-        worst=worst,
-        attention=[maps[s.number - 1].round(3).tolist() if s.number - 1 in maps else [] for s in worst],
+        worst=[found[place] for place in worst],
+        attention=[[] if weights is None else weights.round(3).tolist() for weights in map(maps.__getitem__, worst)],
+        heads=heads,
     )
 
 
-def search(translator: Translator, sources: list[str], num_beams: int) -> tuple[list[str], dict]:
+def search(translator: Translator, sources: list[str], num_beams: int) -> tuple[list[Translation], dict]:
     """The translations, and what they cost."""
+    translator(sources[:PROBED], num_beams=num_beams)  # what a first call alone costs is not of this search
     with Peak() as peak:
         start = time.perf_counter()
-        outputs = [answer.text for answer in translator(sources, num_beams=num_beams)]
+        outputs = translator(sources, num_beams=num_beams)
         seconds = time.perf_counter() - start
-    tokens = sum(len(ids) for ids in translator.tokenizer(text_target=outputs)["input_ids"])
+    tokens = sum(len(answer.tokens) for answer in outputs)
     cost = dict(ms_per_sentence=1000 * seconds / len(sources), tokens_per_second=tokens / seconds, peak_mb=peak.mb)
     return outputs, cost
 
 
-def compare(outputs: dict[int, list[str]], costs: dict[int, dict], references: list[str]) -> list[Decoding]:
+def compare(outputs: dict[int, list[Translation]], costs: dict[int, dict], references: list[str]) -> list[Decoding]:
     """Scores of each search; greedy search is what the others are tested against (Koehn 2004)."""
-    named: list[tuple[str, Sequence[str]]] = [(str(number), texts) for number, texts in sorted(outputs.items())]
-    metrics = {name: METRICS[name](references=[references]) for name in ("BLEU", "chrF2")}
+    named: list[tuple[str, Sequence[str]]] = [
+        (str(number), [answer.text for answer in answers]) for number, answers in sorted(outputs.items())
+    ]
+    metrics = {name: METRICS[name](references=[references]) for name in TESTED}
     tested: dict = PairedTest(named, metrics, None, test_type="bs")()[1] if len(named) > 1 else {}
     return [
         Decoding(
@@ -140,13 +160,26 @@ def compare(outputs: dict[int, list[str]], costs: dict[int, dict], references: l
     ]
 
 
-def word_attention(translator: Translator, sources: list[str], outputs: list[str]) -> dict[int, np.ndarray]:
-    """Place of a pair -> (target words, source words), by the heads that align."""
-    heads = stored_heads(translator.model)
-    return {
-        place: word_weights(heads.weights(cross), targets, source_words)
-        for place, cross, targets, source_words in translator.read_pairs(list(zip(sources, outputs, strict=True)))
-    }
+def word_attention(
+    translator: Translator, sources: list[str], outputs: list[Translation]
+) -> tuple[list[np.ndarray | None], list[Head]]:
+    """(target words, source words) of each pair, by the heads that align; `None` where nothing was said. And what
+    each head of the cross-attention is like."""
+    chosen = stored_heads(translator.model)
+    found: list[np.ndarray | None] = [None] * len(sources)
+    pairs = [(source, answer.text) for source, answer in zip(sources, outputs, strict=True)]
+    sums, entropies = [], []
+    for place, cross, targets, words_of_source in translator.read_pairs(pairs, [answer.tokens for answer in outputs]):
+        found[place] = word_weights(chosen.weights(cross), targets, words_of_source)
+        sums.append(coverage(cross))
+        entropies.append(entropy(cross))
+    if not sums:
+        return found, []
+    covered, spread = np.mean(sums, 0), np.mean(entropies, 0)  # (L, H) each
+    return found, [
+        Head(place[0] + 1, place[1] + 1, place in chosen.heads, float(spread[place]), float(covered[place]))
+        for place in np.ndindex(covered.shape)
+    ]
 
 
 @torch.inference_mode()
@@ -154,19 +187,23 @@ def split_time(translator: Translator, sources: list[str], num_beams: int) -> di
     """Seconds of one batch: in the encoder, in the first step of the decoder, and in all later ones."""
     model = translator.model
     batch = translator.tokenizer(sources, return_tensors="pt", padding=True).to(model.device)
-    settings = dict(num_beams=num_beams, do_sample=False, length_penalty=1.0) if num_beams > 1 else dict(num_beams=1)
+    settings: dict = dict(num_beams=num_beams, do_sample=False)
+    settings |= {"length_penalty": None, "early_stopping": None} if num_beams == 1 else {}
+    limit = output_limit(model, longest_source=batch["input_ids"].shape[1])
 
     def seconds(work) -> float:
         times = []
         for _ in range(3):
             start = time.perf_counter()
             work()
+            if model.device.type == "cuda":
+                torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
         return sorted(times)[1]
 
     encoder = seconds(lambda: model.get_encoder()(**batch))
     first = seconds(lambda: model.generate(**batch, **settings, max_new_tokens=1))
-    whole = seconds(lambda: model.generate(**batch, **settings))
+    whole = seconds(lambda: model.generate(**batch, **settings, max_length=limit))
     return {"encoder": encoder, "first step": max(0.0, first - encoder), "later steps": max(0.0, whole - first)}
 
 
@@ -191,14 +228,15 @@ def count_faults(found: Iterable[Sentence]) -> dict[str, int]:
 # ---- the page ------------------------------------------------------------------------------------------------------
 STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1b1f24, #e7eaf0); --paper: light-dark(#fff, #14171c);
-  --line: light-dark(#d5d9e0, #39404d); --heat: light-dark(rgb(13 71 161 / var(--w)), rgb(125 190 255 / var(--w))); }
+  --line: light-dark(#d5d9e0, #39404d); }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 70rem;
   margin: 1rem auto 4rem; padding: 0 1rem; }
 table { border-collapse: collapse; margin: .6rem 0 1.4rem; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: right; }
 th:first-child, td:first-child { text-align: left; }
 .map td { padding: 0 .3rem; font: 12px ui-monospace, monospace; border: 0; }
-.map td.cell { --w: 0; background: var(--heat); min-width: 1.3rem; height: 1.3rem; }
+.map td.cell { background: light-dark(rgb(13 71 161 / var(--w)), rgb(125 190 255 / var(--w)));
+  min-width: 1.3rem; height: 1.3rem; }
 .map thead td { writing-mode: vertical-rl; }
 .worst { border-top: 1px solid var(--line); padding-top: .6rem; margin-top: 1rem; overflow-x: auto; }
 .worst dt { float: left; clear: left; width: 6rem; opacity: .7; } .worst dd { margin-left: 6.5rem; }
@@ -225,7 +263,7 @@ def to_html(report: Report) -> str:
         bars(report.controls, lambda score: f"{score:.1f} BLEU"),
         "<h2>By length of the source</h2>",
         group_table(report.lengths, "BLEU"),
-        f"<p>Training had sides of up to {report.longest_in_training} tokens.</p>",
+        f"<p>Training had sides of up to {report.longest_in_training} tokens.</p>" * bool(report.longest_in_training),
         "<h2>By how often training has a word</h2>",
         group_table(report.frequencies, "percent of the reference's words found"),
         f"<p>Counted in {text(report.training or 'the reference, since no training text was given')}.</p>",
@@ -234,6 +272,10 @@ def to_html(report: Report) -> str:
         f"<p>Outputs have {report.length_ratio:.3f} times the words of the references.</p>",
         f"<h2>The {len(report.worst)} worst sentences, by chrF</h2>",
         *(worst_part(s, weights) for s, weights in zip(report.worst, report.attention, strict=True)),
+        "<h2>The heads of the cross-attention</h2>",
+        heads_table(report.heads),
+        f"<p>Entropy of a row in nats, 0 for one that looks at a single token; coverage, the percent of source tokens "
+        f"that all rows together look at by {SEEN} or more. Words are linked by the heads that are marked.</p>",
         "</body></html>",
     ]
     return "\n".join(parts)
@@ -248,19 +290,27 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def decodings_table(decodings: Sequence[Decoding]) -> str:
     names = [score.name for score in decodings[0].scores]
-    heads = ["search", *names, "p (BLEU)", "ms a sentence", "tokens a second", "peak memory"]
+    heads = ["search", *names, *(f"p ({name})" for name in TESTED), "ms a sentence", "tokens a second", "peak memory"]
     rows = []
     for d in decodings:
-        p = d.p_values.get("BLEU")
+        p_values = [d.p_values.get(name) for name in TESTED]
         rows.append([
             "greedy" if d.num_beams == 1 else f"{d.num_beams} beams",
             *(f"{score.score:.2f}" for score in d.scores),
-            "" if p is None else f"{p:.3f}",
+            *("" if p is None else f"{p:.3f}" for p in p_values),
             f"{d.ms_per_sentence:.1f}",
             f"{d.tokens_per_second:,.0f}",
             "unknown" if d.peak_mb is None else f"{d.peak_mb:,.0f} MB",
         ])  # fmt: skip
     return table(heads, rows)
+
+
+def heads_table(heads: Sequence[Head]) -> str:
+    rows = [
+        [f"{h.layer}:{h.head}", f"{h.entropy:.2f}", f"{100 * h.coverage:.0f}", "yes" if h.aligns else ""]
+        for h in heads
+    ]
+    return table(["layer:head", "entropy", "coverage", "links words"], rows)
 
 
 def group_table(groups: Sequence[Group], score: str) -> str:
@@ -297,12 +347,12 @@ def attention_table(sentence: Sentence, weights: Sequence[Sequence[float]]) -> s
     if not weights:
         return ""
     text = html.escape
-    heads = "".join(f"<td>{text(word)}</td>" for word in sentence.source.split(" "))
+    heads = "".join(f"<td>{text(word)}</td>" for word in split_words(sentence.source))
     rows = (
         f"<tr><td>{text(word)}</td>"
         + "".join(f"<td class='cell' style='--w:{w:.2f}' title='{w:.2f}'></td>" for w in row)
         + "</tr>"
-        for word, row in zip(sentence.output.split(" "), weights, strict=False)
+        for word, row in zip(split_words(sentence.output), weights, strict=False)
     )
     return f"<table class='map'><thead><tr><td></td>{heads}</tr></thead>{''.join(rows)}</table>"
 

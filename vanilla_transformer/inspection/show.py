@@ -19,13 +19,14 @@ def show_attention(
     output: Path,
     *,
     target: str | None = None,
-    kind: Literal["encoder", "decoder", "cross"] = "cross",
+    kind: Literal["encoder", "decoder", "cross"] | None = None,
     layer: int | None = None,
     n_best: int | None = None,
     num_beams: int | None = None,
 ) -> Path:
     """Write `output`: .html, the page with the `n_best` candidates of a beam search (all, by default) side by side;
-    .json, the maps of the best one; .png or .svg, a picture of `kind`, the heads of one `layer`, or each layer's mean.
+    .json, the maps of the best one; .png or .svg, a picture of `kind` (cross-attention, by default): the heads of one
+    `layer`, or each layer's mean.
 
     Args:
         target: a translation that is given, instead of a search.
@@ -41,8 +42,8 @@ def show_attention(
         raise ValueError(
             f"got n_best={n_best} for {output.name}, which shows one translation: a page (.html) shows more"
         )
-    if suffix not in PICTURES and layer is not None:
-        raise ValueError(f"got a layer for {output.name}, which holds them all: a picture (.png) shows one")
+    if suffix not in PICTURES and (layer or kind):
+        raise ValueError(f"got a layer or a kind for {output.name}, which holds them all: a picture (.png) shows one")
     if target is not None and (n_best or num_beams):
         raise ValueError("got a target, and settings of a search for one: give either")
     if target is not None:
@@ -58,7 +59,7 @@ def show_attention(
     elif suffix == ".json":
         best.save(output)
     elif layer is None:
-        plot_layers(best, kind, output)
+        plot_layers(best, kind or "cross", output)
     else:
-        plot_heads(best, kind, layer - 1, output)
+        plot_heads(best, kind or "cross", layer - 1, output)
     return output

@@ -1,13 +1,15 @@
 """Word alignments: which words of the source a word of the translation comes from, read off the cross-attention.
 
-A word is what stands between plain spaces, as in Pharaoh files. Which layer and heads tell most is chosen on sentences
-whose links nobody has to know: those where each side's best choices agree with the other side's (`choose_heads`).
+A word is what stands between plain spaces (`split_words`), as in Pharaoh files. Which layer and heads tell most is
+chosen on sentences whose links nobody has to know: those where each side's best choices agree with the other side's
+(`choose_heads`).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # of SentencePiece, which decodes it to nothing where no text follows
 Links = list[tuple[int, int]]  # (source word, target word), from 0 on, sorted
 
 
@@ -51,7 +54,7 @@ class AlignmentHeads:
 
     def check(self, model: PreTrainedModel) -> None:
         """Raises: ValueError, if the model has no such heads."""
-        layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
+        layers, heads = decoder_size(model)
         missing = [f"{layer + 1}:{head + 1}" for layer, head in self.heads if layer >= layers or head >= heads]
         if missing:
             raise ValueError(
@@ -70,12 +73,24 @@ def stored_heads(model: PreTrainedModel) -> AlignmentHeads:
     pairs = getattr(config, "alignment_heads", None)
     if pairs:
         return AlignmentHeads(tuple((layer, head) for layer, head in pairs), bool(config.alignment_shifted))
-    layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
+    layers, heads = decoder_size(model)
     layer = max(0, layers - 2)
     logger.warning_once(
         f"this model names no heads for alignments: the mean of layer {layer + 1}'s is read, where each token is said"
     )
     return AlignmentHeads(tuple((layer, head) for head in range(heads)), shifted=False)
+
+
+def decoder_size(model: PreTrainedModel) -> tuple[int, int]:
+    """Layers and heads of the decoder, by whichever names its configuration has for them."""
+    config = getattr(model.config, "decoder", model.config)  # of a pair of models, that of the second
+    layers = ("decoder_layers", "num_decoder_layers", "num_hidden_layers")
+    heads = ("decoder_attention_heads", "num_attention_heads")
+    return tuple(next(getattr(config, name) for name in names if hasattr(config, name)) for names in (layers, heads))
+
+
+def is_ours(model: PreTrainedModel) -> bool:
+    return model.config.model_type.startswith("vanilla_transformer")
 
 
 @torch.inference_mode()
@@ -106,7 +121,7 @@ def start_token(model: PreTrainedModel) -> int:
 @contextmanager
 def returning_attention(model: PreTrainedModel) -> Iterator[None]:
     """Models of transformers have weights to return under "eager" only; ours see to that in the call."""
-    with nullcontext() if model.config.model_type.startswith("vanilla_transformer") else kernel(model, "eager"):
+    with nullcontext() if is_ours(model) else kernel(model, "eager"):
         yield
 
 
@@ -126,53 +141,85 @@ def stacked(layers: Sequence[torch.Tensor], sentence: int) -> np.ndarray:
     return torch.stack([layer[sentence] for layer in layers]).float().cpu().numpy()
 
 
-def pieces(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+def pieces(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], source: bool = False) -> list[str]:
     """The text of each token: what it adds to that of those before it.
 
     A character of several tokens is the last one's text, and those before it are "". Special tokens have their names.
+
+    Args:
+        source: whether it is the source side, which may have a vocabulary of its own.
     """
-    special = set(tokenizer.all_special_ids)
+    special, names = set(tokenizer.all_special_ids), tokenizer.convert_ids_to_tokens(list(ids))
+    decode: Callable[[list[int]], str] = partial(
+        tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    if source and getattr(tokenizer, "separate_vocabs", False):  # Marian's, which decodes by that of the target alone
+        words = {number: word for word, number in tokenizer.encoder.items()}
+        names, decode = (
+            [words[token] for token in ids],
+            lambda run: tokenizer.spm_source.decode([words[i] for i in run]),
+        )
     texts: list[str] = []
-    run: list[int] = []  # ids since the last special token, whose text is `before`
+    run: list[int] = []  # ids that are not special, whose text is `before`
     before = ""
-    for token in ids:
+    for place, token in enumerate(ids):
         if token in special:
-            texts.append(tokenizer.convert_ids_to_tokens(token))
-            run, before = [], ""
+            begins_a_word = token == tokenizer.unk_token_id and place > 0 and names[place - 1] == SPACE
+            texts.append(" " * begins_a_word + names[place])
             continue
         run.append(token)
-        text = tokenizer.decode(run, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        text = decode(run)
         whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
         texts.append(whole[len(before) :])
         before = whole if len(whole) > len(before) else before
     return texts
 
 
+def split_words(text: str) -> list[str]:
+    """What stands between plain spaces; others, such as that before a French "?", are part of a word."""
+    return [word for word in text.split(" ") if word]
+
+
 def words_of(tokens: Sequence[str], special: Iterable[str]) -> list[int]:
-    """The number of the word that each token belongs to; -1 for special tokens and for spaces by themselves.
+    """The number of the word of `split_words` that each token belongs to, the last one if there are several; -1 for
+    special tokens and for spaces by themselves.
 
     ["The", " un", "true", " story", "</s>"] -> [0, 1, 1, 2, -1]
     """
     special = set(special)
-    numbers, text = [], ""
+    numbers: list[int] = []
+    text, waiting = "", 0  # tokens that are the beginning of a character
     for token in tokens:
         if token in special:
             numbers.append(-1)
-            continue
-        text += token
-        numbers.append(len(text.split(" ")) - 1 - text.startswith(" ") if token != " " else -1)
+        elif not token:
+            numbers.append(-1)
+            waiting += 1
+        elif not token.strip(" "):
+            text += token
+            numbers.append(-1)
+        else:
+            text += token
+            number = len(split_words(text)) - 1
+            numbers[len(numbers) - waiting :] = [number] * waiting
+            numbers.append(number)
+            waiting = 0
     return numbers
 
 
 def word_weights(weights: np.ndarray, targets: Sequence[int], sources: Sequence[int]) -> np.ndarray:
-    """(T, S) of tokens -> (target words, source words): the sum over a source word, the mean over a target word."""
+    """(T, S) of tokens -> (target words, source words): the sum over a source word, the mean over a target word. A
+    word that shares a token with the next one has zeros."""
     summed = np.zeros((len(targets), max(sources, default=-1) + 1))
     for column, word in enumerate(sources):
         if word >= 0:
             summed[:, word] += weights[:, column]
-    number = max(targets, default=-1) + 1
-    rows = [[row for row, word in enumerate(targets) if word == target] for target in range(number)]
-    return np.stack([summed[row].mean(0) for row in rows]) if number else summed[:0]
+    found = np.zeros((max(targets, default=-1) + 1, summed.shape[1]))
+    for target in range(len(found)):
+        rows = [row for row, word in enumerate(targets) if word == target]
+        if rows:
+            found[target] = summed[rows].mean(0)
+    return found
 
 
 def links(weights: np.ndarray, least: float = 0.0) -> Links:
@@ -180,7 +227,8 @@ def links(weights: np.ndarray, least: float = 0.0) -> Links:
     if not weights.size:
         return []
     best = weights.argmax(1)
-    return sorted((int(source), target) for target, source in enumerate(best) if weights[target, source] >= least)
+    found = ((int(source), target) for target, source in enumerate(best) if weights[target, source] >= least)
+    return sorted((source, target) for source, target in found if weights[target, source] > 0)
 
 
 def pharaoh(found: Links) -> str:
@@ -192,7 +240,7 @@ def agreement(weights: np.ndarray) -> tuple[int, int]:
     """How many choices of target words are also those of the source words, and how many could be."""
     if not weights.size:
         return 0, 0
-    forward = {(int(source), target) for target, source in enumerate(weights.argmax(1))}
+    forward = set(links(weights))
     backward = {(source, int(target)) for source, target in enumerate(weights.argmax(0))}
     return len(forward & backward), min(weights.shape)
 

@@ -69,7 +69,7 @@ def translate_files(
         sources = list(lines())
         translator = load_translator(model, dtype, packed=packed)
         candidates = translator.candidates(
-            sources, n_best=n_best, scores=scores, alignments=alignments, progress=progress, **options
+            sources, n_best=n_best, scores=scores, return_alignments=alignments, progress=progress, **options
         )
         sys.stdout.write(text_of(candidates, scores, bool(alignments)))
         return
@@ -88,7 +88,7 @@ def translate_files(
     with tqdm(total=parts.open_lines(), unit="text", desc="translating", disable=not progress) as bar:
         for part, first, chunk in parts.chunks(lines()):
             candidates = translator.candidates(
-                chunk, n_best=n_best, scores=scores, alignments=alignments, first=first, **options
+                chunk, n_best=n_best, scores=scores, return_alignments=alignments, first=first, **options
             )
             parts.write(part, text_of(candidates, scores, bool(alignments)))
             bar.update(len(chunk))

@@ -3,13 +3,13 @@
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data.batching import token_budget_batches
@@ -28,11 +28,13 @@ MAX_TOKENS = 4096  # padded source tokens times beams in one batch
 @dataclass(frozen=True)
 class Translation:
     """One translation, and where asked for its score, log-probability of the tokens / length ** length_penalty, and
-    its links, (source word, target word), from 0 on."""
+    its links, (source word, target word), from 0 on. `tokens` are the ids as the model has said them, `</s>` included
+    where it came: the text, cut into tokens again, may be others."""
 
     text: str
     score: float | None = None
     links: Links | None = None
+    tokens: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
 
 def load_translator(
@@ -87,7 +89,7 @@ class Translator:
         length_penalty: float | None = None,
         n_best: int = 1,
         scores: bool = False,
-        alignments: bool | AlignmentHeads = False,
+        return_alignments: bool | AlignmentHeads = False,
         max_tokens: int = MAX_TOKENS,
         truncation: bool = False,
         progress: bool = False,
@@ -99,7 +101,7 @@ class Translator:
             num_beams, length_penalty: `None` takes the model's generation config. A beam's score is divided by
                 length ** length_penalty.
             scores: fill in the scores, for which the logits of a whole batch are kept; beam search only.
-            alignments: fill in the links, by the heads that the model names, or by those that are given.
+            return_alignments: fill in the links, by the heads that the model names, or by those that are given.
             max_tokens: padded source tokens times beams that one batch may hold.
             truncation: cut sources that are longer than the model's positions (and say so), instead of an error.
             progress: show a bar on stderr.
@@ -144,10 +146,11 @@ class Translator:
                 f"{capped} of {len(filled) * n_best} translations were cut at their length limit (source length + 50 "
                 "tokens, section 6.1 of the paper) before they ended: they may repeat themselves"
             )
-        if alignments:
-            pairs = [(text, answer.text) for text, answers in zip(texts, results, strict=True) for answer in answers]
-            heads = None if alignments is True else alignments
-            links = iter(self.align(pairs, heads, max_tokens=max_tokens, progress=progress))
+        if return_alignments:
+            flat = [(text, answer) for text, answers in zip(texts, results, strict=True) for answer in answers]
+            heads = None if return_alignments is True else return_alignments
+            pairs, said = [(text, answer.text) for text, answer in flat], [answer.tokens for _, answer in flat]
+            links = iter(self.align(pairs, heads, said=said, max_tokens=max_tokens, progress=progress))
             results = [[replace(answer, links=next(links)) for answer in answers] for answers in results]
         return results
 
@@ -156,6 +159,7 @@ class Translator:
         pairs: Sequence[tuple[str, str]],
         heads: AlignmentHeads | None = None,
         *,
+        said: Sequence[Sequence[int]] | None = None,
         least: float = 0.0,
         max_tokens: int = MAX_TOKENS,
         progress: bool = False,
@@ -164,6 +168,7 @@ class Translator:
 
         Args:
             heads: where to look; `None` for those that the model names.
+            said: the tokens of each translation, where they are known; else its text is cut into some.
             least: weight that a link has at least, 0 to 1.
         """
         if heads is None:
@@ -171,29 +176,44 @@ class Translator:
         heads.check(self.model)
         found: list[Links] = [[] for _ in pairs]
         with tqdm(total=len(pairs), unit="pair", desc="aligning", disable=not progress) as bar:
-            for i, cross, targets, sources in self.read_pairs(pairs, max_tokens):
+            for i, cross, targets, sources in self.read_pairs(pairs, said, max_tokens):
                 found[i] = links_of(word_weights(heads.weights(cross), targets, sources), least)
                 bar.update()
         return found
 
     def read_pairs(
-        self, pairs: Sequence[tuple[str, str]], max_tokens: int = MAX_TOKENS
+        self,
+        pairs: Sequence[tuple[str, str]],
+        said: Sequence[Sequence[int]] | None = None,
+        max_tokens: int = MAX_TOKENS,
     ) -> Iterator[tuple[int, np.ndarray, list[int], list[int]]]:
         """Of each pair without a blank side, in some order: its place, the cross-attention (L, H, 1 + T, S), and the
-        words that target and source tokens belong to."""
+        words that target and source tokens belong to. What is beyond the model's positions is cut off, with a warning.
+        """
         places = [i for i, pair in enumerate(pairs) if all(text.strip() for text in pair)]
         sources = self.encode([pairs[i][0] for i in places], places, truncation=True)
-        targets = self.tokenizer(text_target=[pairs[i][1] for i in places])["input_ids"] if places else []
+        if said is not None:
+            targets = [list(said[i]) for i in places]
+        else:
+            targets = self.tokenizer(text_target=[pairs[i][1] for i in places])["input_ids"] if places else []
+        limit = position_limit(self.model.get_decoder(), self.model.config) or sys.maxsize
+        too_long = sum(len(target) >= limit for target in targets)  # the start token stands before them
+        if too_long:
+            logger.warning(f"{too_long} translations are aligned up to token {limit - 1}, the end of the positions")
+            targets = [target[: limit - 1] for target in targets]
         lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
-        special = self.tokenizer.all_special_tokens
+        special = set(self.tokenizer.all_special_tokens) - {self.tokenizer.unk_token}  # which stands for some text
         for batch in token_budget_batches(lengths, max_tokens, lengths.argsort(kind="stable")):
-            inputs, said = (
+            inputs, read = (
                 self.tokenizer.pad({"input_ids": [side[i] for i in batch]}, return_tensors="pt", padding_side="right")
                 for side in (sources, targets)
             )
-            output = read_again(self.model, inputs.to(self.model.device), said["input_ids"].to(self.model.device))
+            output = read_again(self.model, inputs.to(self.model.device), read["input_ids"].to(self.model.device))
             for row, i in enumerate(batch):
-                words = [words_of(pieces(self.tokenizer, side[i]), special) for side in (targets, sources)]
+                words = [
+                    words_of(pieces(self.tokenizer, side[i], source=side is sources), special)
+                    for side in (targets, sources)
+                ]
                 cross = stacked(output.cross_attentions, row)[:, :, : 1 + len(targets[i]), : len(sources[i])]
                 yield places[i], cross, *words
 
@@ -234,9 +254,22 @@ class Translator:
         texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
         scores = getattr(output, "sequences_scores", None)
         scores = [None] * len(texts) if scores is None else scores.tolist()
-        flat = [Translation(text, score) for text, score in zip(texts, scores, strict=True)]
+        config = self.model.generation_config
+        said = [tokens_said(row, config) for row in sequences.tolist()]
+        flat = [Translation(text, score, tokens=ids) for text, score, ids in zip(texts, scores, said, strict=True)]
         n_best = settings["num_return_sequences"]
         answers = [flat[i : i + n_best] for i in range(0, len(flat), n_best)]
-        config = self.model.generation_config
         ends = (config.eos_token_id, config.pad_token_id, config.forced_eos_token_id)
         return answers, count_capped(sequences, limit, *ends)
+
+
+def tokens_said(row: list[int], config: GenerationConfig) -> tuple[int, ...]:
+    """A row of `generate` without the start token before it and the padding behind it."""
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    said = row[1:]
+    last = next((place for place, token in enumerate(said) if token in ends), None)
+    if last is None:
+        while said and said[-1] == config.pad_token_id:
+            said.pop()
+        return tuple(said)
+    return tuple(said[: last + 1])
