@@ -26,6 +26,7 @@ from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.evaluation import translation_scores
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.splits import encode_pairs, tokenize, version_of
+from vanilla_transformer.translation.shares import leave
 
 
 @dataclass
@@ -97,6 +98,8 @@ def main() -> None:
         metrics = trainer.evaluate()
         trainer.log_metrics("eval", metrics)
         trainer.save_metrics("eval", metrics)
+    trainer.accelerator.wait_for_everyone()
+    leave()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import torch
 import yaml
-from accelerate import PartialState
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import (
@@ -39,6 +38,7 @@ from ..interop.loading import check_folder, check_tokenizer, load_tokenizer
 from ..model.configuration_vanilla_transformer import FamilyConfig
 from ..translation import Translator
 from ..translation.alignments import choose_heads
+from ..translation.shares import processes_of_launch
 from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, step_of
 from .recipe import Recipe
 from .splits import fingerprint, load_splits, tokenize, version_of
@@ -87,7 +87,7 @@ def train(
             "recipes divide batches among processes (DDP), and accelerate was told to shard parameters (FSDP): launch "
             "with another configuration, or shard with scripts/run_translation.py"
         )
-    processes = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
+    processes = processes_of_launch(PATIENCE)
     if processes.is_main_process:
         check_run(recipe, run, resume, overwrite, from_model)
     processes.wait_for_everyone()  # the first one writes only behind the next such line
@@ -144,6 +144,7 @@ def train(
     if stop.stopped:
         return TrainingResult(run, None, step, splits)
     finish(task, run, trainer, splits["validation"])
+    processes.wait_for_everyone()  # none ends, well or badly, before the model is written
     return TrainingResult(run, run / "model", step, splits)
 
 

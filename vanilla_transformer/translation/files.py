@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import torch
-from accelerate import PartialState
 from tqdm.auto import tqdm
 
 from ..data.corpora import read_lines, state_of
 from .alignments import AlignmentHeads, pharaoh
 from .packing import Packing
 from .parts import Parts
+from .shares import processes_of_launch
 from .translate import Translation, load_translator
 
 STDIN = Path("-")
@@ -54,7 +53,7 @@ def translate_files(
             `output` to put them together in.
     """
     check_output(output, overwrite)
-    processes = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
+    processes = processes_of_launch(PATIENCE)
     files = files or [STDIN]
     if processes.num_processes > 1 and (output is None or not all(file.is_file() for file in files)):
         raise ValueError("several processes divide files and write one: name the files, and an output with -o")

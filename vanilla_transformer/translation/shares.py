@@ -1,6 +1,8 @@
 """Work that is divided among the processes of one launch, and put together again."""
 
+import atexit
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
@@ -8,6 +10,24 @@ from accelerate import PartialState
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def processes_of_launch(patience: timedelta) -> PartialState:
+    """The processes that `accelerate launch` has started together, or this one alone.
+
+    Args:
+        patience: how long they wait for each other.
+    """
+    processes = PartialState(cpu=not torch.cuda.is_available(), timeout=patience)
+    atexit.register(leave)
+    return processes
+
+
+def leave() -> None:
+    """Ends the group. The threads of a group that is left to the end of the interpreter may abort it, and a launcher
+    then kills the other processes at their work."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def in_shares(work: Callable[[list[Item]], list[Result]], items: Sequence[Item]) -> list[Result]:
