@@ -21,6 +21,7 @@ from vanilla_transformer.inspection.analysis import (
     repetitions,
     words,
 )
+from vanilla_transformer.translation import Translation
 from vanilla_transformer.translation.alignments import split_words
 
 
@@ -72,6 +73,14 @@ def test_heads_that_look_at_much_and_at_little():
     weights = np.array([[[[1.0, 0, 0, 0], [1, 0, 0, 0]], [[0.25] * 4] * 2]])  # (1 layer, 2 heads, 2 rows, 4 columns)
     np.testing.assert_allclose(entropy(weights), [[0, np.log(4)]], atol=1e-6)
     np.testing.assert_allclose(coverage(weights), [[0.25, 1]])
+
+
+def test_equal_outputs_do_not_differ():
+    same, other = [Translation(line) for line in FRENCH], [Translation("rien")] * 6
+    cost = dict(ms_per_sentence=1.0, tokens_per_second=1.0, peak_mb=None)
+    found = reports.compare({1: same, 2: same, 4: other}, dict.fromkeys((1, 2, 4), cost), FRENCH)
+    assert found[1].p_values == dict.fromkeys(("BLEU", "chrF2", "TER"), 1.0)
+    assert all(p < 0.05 for p in found[2].p_values.values())
 
 
 def test_lines_keep_their_numbers(model_dir, tmp_path):

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -153,11 +154,16 @@ def compare(outputs: dict[int, list[Translation]], costs: dict[int, dict], refer
         Decoding(
             int(number),
             translation_scores(texts, references),
-            {name: tested[name][place].p_value for name in metrics if tested and place},
+            {name: p_value(tested[name], place) for name in metrics if tested and place},
             **costs[int(number)],
         )
         for place, (number, texts) in enumerate(named)
     ]
+
+
+def p_value(tested: Sequence[Any], place: int) -> float:
+    """Of equal scores, which sacrebleu calls the surest difference, 1: no draw is nearer to each other than these."""
+    return 1.0 if tested[place].score == tested[0].score else tested[place].p_value
 
 
 def word_attention(
