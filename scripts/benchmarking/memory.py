@@ -1,13 +1,12 @@
 """Peak memory, each contender in a process of its own."""
 
-import ctypes
 import subprocess
 import sys
 from collections.abc import Callable
 
 import torch
 
-from vanilla_transformer.inspection.memory import Peak, resident
+from vanilla_transformer.inspection.memory import Peak, give_back, resident
 from vanilla_transformer.translation.packing import pack
 
 from .bench import NEW, PACKED, Bench, endless, random_sources
@@ -80,4 +79,4 @@ def peak(bench: Bench, name: str, work: str) -> float:
 
 def warm_up(run: Callable[[int], None]) -> None:
     run(1)  # what is made once
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed counts for nobody
+    give_back()  # what was freed counts for nobody

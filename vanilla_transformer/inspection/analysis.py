@@ -51,7 +51,7 @@ def examine_sentence(
         length_ratio=len(said) / max(1, len(right)),
         loops=max(0, repetitions(said) - repetitions(right)),
         copied=copied(words(source), said, right),
-        left_out=left_out(source, attention) if said else [part for part in split_words(source) if words(part)],
+        left_out=left_out(source, attention if said else np.zeros((1, len(split_words(source))))),
     )
 
 

@@ -191,13 +191,11 @@ def an_empty_row_is_finite(patient: Patient) -> None:
 
 
 def attention_rows_sum_to_one(patient: Patient) -> None:
-    model, before = patient.model, patient.config._attn_implementation
-    kinds = ("encoder_attentions", "decoder_attentions", "cross_attentions")
+    model, kinds = patient.model, ("encoder_attentions", "decoder_attentions", "cross_attentions")
     try:
-        model.set_attn_implementation("eager")
         for training in (False, True)[: 1 + is_ours(model)]:  # others return weights that dropout has been at
-            with torch.no_grad():
-                output = model.train(training)(
+            with torch.no_grad(), kernel(model.train(training), "eager"):
+                output = model(
                     input_ids=patient.source, decoder_input_ids=patient.target, output_attentions=True, use_cache=False
                 )
             for kind in kinds:
@@ -208,7 +206,7 @@ def attention_rows_sum_to_one(patient: Patient) -> None:
                 if not far < 1e-3:
                     raise Fault(f"rows of {kind} sum to 1 ± {far:.2g}" + (" in training" if training else ""))
     finally:
-        model.eval().set_attn_implementation(before)
+        model.eval()
 
 
 def the_cache_changes_nothing(patient: Patient) -> None:

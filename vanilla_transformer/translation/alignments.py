@@ -227,8 +227,8 @@ def links(weights: np.ndarray, least: float = 0.0) -> Links:
     if not weights.size:
         return []
     best = weights.argmax(1)
-    found = ((int(source), target) for target, source in enumerate(best) if weights[target, source] >= least)
-    return sorted((source, target) for source, target in found if weights[target, source] > 0)
+    most = weights.max(1)
+    return sorted((int(best[target]), target) for target in np.flatnonzero((most >= least) & (most > 0)).tolist())
 
 
 def pharaoh(found: Links) -> str:
