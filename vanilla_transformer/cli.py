@@ -12,7 +12,10 @@ from pathlib import Path
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code: 0, 1 for a user's mistake (told in a line), 130 after Ctrl-C."""
-    arguments = parse(argv)
+    return carry_out(parse(argv))
+
+
+def carry_out(arguments: argparse.Namespace) -> int:
     try:
         return arguments.run(arguments) or 0
     except KeyboardInterrupt:
@@ -80,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
 
     def command(name: str, run, help: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help, description=help)
-        sub.add_argument("--threads", type=positive, help="CPU threads of torch (default: all free cores)")
+        sub.add_argument("--threads", type=positive, help="CPU threads of each process (default: all free cores)")
         sub.add_argument("--traceback", action="store_true", help="show where an error comes from")
         sub.set_defaults(run=run)
         return sub
@@ -221,11 +224,14 @@ def run_train(arguments) -> int:
     prepare(arguments)
     from accelerate import PartialState
 
+    from .training.launch import launch, processes_to_start
     from .training.recipe import load_recipe
     from .training.tasks import TASKS
     from .training.train import train
 
     recipe = load_recipe(arguments.recipe, arguments.settings)
+    if (number := processes_to_start(recipe.training.processes)) > 1:
+        return launch(carry_out, (arguments,), number)
     run = arguments.output or Path("runs") / Path(arguments.recipe).stem
     result = train(
         recipe,
@@ -234,13 +240,17 @@ def run_train(arguments) -> int:
         overwrite=arguments.overwrite,
         from_model=arguments.from_model,
     )
+    main = PartialState().is_main_process
     if result.model is None:
         again = ["vanilla-transformer", "train", arguments.recipe, "-o", str(run), "--resume"]
         again += [part for setting in arguments.settings for part in ("--set", setting)]
         again += ["--threads", str(arguments.threads)] if arguments.threads else []
-        print(f"stopped after step {result.step}, which is saved. Go on with: {shlex.join(again)}", file=sys.stderr)
+        if main:
+            print(
+                f"stopped after step {result.step}, which is saved. Go on with: {shlex.join(again)}", file=sys.stderr
+            )
         return 130
-    if not PartialState().is_main_process:
+    if not main:
         return 0
     print(json.dumps(json.loads((run / "result.json").read_text("utf-8")), indent=2))
     print(f"the model is in {result.model}; try: {TASKS[recipe.task].usage.format(result.model)}")

@@ -60,11 +60,18 @@ def linear_cross_entropy(head: nn.Linear, x, labels, label_smoothing=0.0, num_it
     return per_item(total, labels, num_items_in_batch)
 
 
+def rounded(x: torch.Tensor, *others: torch.Tensor | None) -> list:
+    """The operands of products with x, as autocast would round each of them, but once and not for each product."""
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    return [None if part is None else part.to(dtype) for part in (x, *others)]
+
+
 def add_product(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
     """total += a b, without the product itself where all three are of one kind."""
     if goes_to_onednn(a, b.T):
         total += linear(a, b.T)
-    elif a.dtype == b.dtype == total.dtype and not torch.is_autocast_enabled(total.device.type):
+    elif a.dtype == b.dtype == total.dtype:
         total.addmm_(a, b)
     else:
         total += a @ b
@@ -95,22 +102,23 @@ class LinearCrossEntropy(torch.autograd.Function):
         mean_bias = 0.0 if bias is None else bias.mean(dtype=exact)
         total = torch.zeros((), dtype=torch.float32, device=x.device)
         rows = max(FEWEST_ROWS, CHUNKS.get(x.device.type, 2**20) // len(weight))
-        for start in range(0, len(x), rows):
-            part, right = x[start : start + rows], labels[start : start + rows, None]
-            product = linear(part, weight, bias)
-            logits = product.float()  # logits: (rows, V)
-            label_logits, top = logits.gather(1, right), logits.amax(-1, keepdim=True)
-            grad = logits.sub_(top).exp_()
-            z = grad.sum(-1, keepdim=True)
-            total += (top + z.log() - kept * label_logits).sum()
-            if any(wanted):  # the gradient times z, since D numbers of a row are divided sooner than V
-                grad = grad.scatter_add_(1, right, -kept * z).to(product.dtype)
-            if grad_x is not None:
-                grad_x[start : start + rows] = linear(grad, weight.T) / z
-            if grad_weight is not None:
-                add_product(grad_weight, grad.T, (part / z).to(part.dtype))
-            if grad_bias is not None:
-                grad_bias += (grad / z).sum(0)
+        rounded_x, rounded_weight, rounded_bias = rounded(x, weight, bias)
+        with torch.autocast(x.device.type, enabled=False):
+            for start in range(0, len(x), rows):
+                part, right = rounded_x[start : start + rows], labels[start : start + rows, None]
+                logits = linear(part, rounded_weight, rounded_bias)  # logits: (rows, V)
+                grad = logits.softmax(-1)
+                # The largest exp(logit) is 1 / p of z, so that no exponential is taken twice.
+                log_z = logits.amax(-1, keepdim=True).float() - grad.amax(-1, keepdim=True).float().log()
+                total += (log_z - kept * logits.gather(1, right)).sum()
+                if any(wanted):
+                    grad.scatter_add_(1, right, grad.new_full(right.shape, -kept))
+                if grad_x is not None:
+                    grad_x[start : start + rows] = linear(grad, rounded_weight.T)
+                if grad_weight is not None:
+                    add_product(grad_weight, grad.T, part)
+                if grad_bias is not None:
+                    grad_bias += grad.sum(0)
         if label_smoothing:
             sum_x = x.sum(0, dtype=exact)
             total -= label_smoothing * ((sum_x * mean_weight).sum() + len(x) * mean_bias)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..model.linear import linear
-from ..model.loss import CHUNKS, FEWEST_ROWS, IGNORED_LABEL, add_product
+from ..model.loss import CHUNKS, FEWEST_ROWS, IGNORED_LABEL, add_product, rounded
 
 
 def r_drop_loss(head: nn.Linear, x, labels, label_smoothing: float, alpha: float) -> torch.Tensor:
@@ -41,25 +41,26 @@ class RDrop(torch.autograd.Function):
         total = torch.zeros((), dtype=exact, device=p.device)
         rows = max(FEWEST_ROWS, CHUNKS.get(p.device.type, 2**20) // len(weight)) // 2
         kept, half = 1 - label_smoothing, alpha / 4
-        for start in range(0, len(p), rows):
-            x = torch.stack([p[start : start + rows], q[start : start + rows]])  # (2, rows, D)
-            right = labels[start : start + rows, None].expand(2, -1, 1)
-            product = linear(x, weight, bias)
-            log = product.to(exact).log_softmax(-1)  # (2, rows, V): log P and log Q
-            cross = -kept * log.gather(-1, right) - label_smoothing * log.mean(-1, keepdim=True)
-            chances = log.exp()
-            apart = log[0] - log[1]
-            apart = torch.stack([apart, -apart])
-            divergence = (chances * apart).sum(-1, keepdim=True)  # (2, rows, 1): KL(P | Q) and KL(Q | P)
-            total += cross.sum() / 2 + half * divergence.sum()
-            grad = apart.add_(1 - divergence).mul_(half).add_(0.5).mul_(chances)
-            grad = grad.sub_(chances.flip(0), alpha=half).sub_(label_smoothing / (2 * len(weight)))
-            grad = grad.scatter_add_(-1, right, grad.new_full((1, 1, 1), -kept / 2).expand_as(right))
-            if grad_bias is not None:
-                grad_bias += grad.sum((0, 1))
-            grad = grad.to(product.dtype)
-            grad_x[:, start : start + rows] = linear(grad, weight.T)
-            add_product(grad_weight, grad.flatten(0, 1).T, x.flatten(0, 1).to(product.dtype))
+        rounded_p, rounded_q, rounded_weight, rounded_bias = rounded(p, q, weight, bias)
+        with torch.autocast(p.device.type, enabled=False):
+            for start in range(0, len(p), rows):
+                x = torch.stack([part[start : start + rows] for part in (rounded_p, rounded_q)])  # (2, rows, D)
+                right = labels[start : start + rows, None].expand(2, -1, 1)
+                log = linear(x, rounded_weight, rounded_bias).to(exact).log_softmax(-1)  # (2, rows, V): log P, log Q
+                cross = -kept * log.gather(-1, right) - label_smoothing * log.mean(-1, keepdim=True)
+                chances = log.exp()
+                apart = log[0] - log[1]
+                apart = torch.stack([apart, -apart])
+                divergence = (chances * apart).sum(-1, keepdim=True)  # (2, rows, 1): KL(P | Q) and KL(Q | P)
+                total += cross.sum() / 2 + half * divergence.sum()
+                grad = apart.add_(1 - divergence).mul_(half).add_(0.5).mul_(chances)
+                grad = grad.sub_(chances.flip(0), alpha=half).sub_(label_smoothing / (2 * len(weight)))
+                grad = grad.scatter_add_(-1, right, grad.new_full((1, 1, 1), -kept / 2).expand_as(right))
+                if grad_bias is not None:
+                    grad_bias += grad.sum((0, 1))
+                grad = grad.to(x.dtype)
+                grad_x[:, start : start + rows] = linear(grad, rounded_weight.T)
+                add_product(grad_weight, grad.flatten(0, 1).T, x.flatten(0, 1))
         grads = (*grad_x, grad_weight, grad_bias)
         parts = (p, q, weight, bias)
         ctx.save_for_backward(

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 import yaml
+from accelerate import PartialState
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import (
@@ -40,6 +41,7 @@ from ..translation import Translator
 from ..translation.alignments import choose_heads
 from ..translation.shares import processes_of_launch
 from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, step_of
+from .memory import keep_freed_memory
 from .recipe import Recipe
 from .splits import fingerprint, load_splits, tokenize, version_of
 from .tasks import TASKS, TranslationTask
@@ -138,6 +140,8 @@ def train(
     if processes.is_main_process:
         remove_unfinished(run)
     processes.wait_for_everyone()
+    if not torch.cuda.is_available():
+        keep_freed_memory()
     newest = checkpoints(run)[-1] if resume else None
     trainer.train(resume_from_checkpoint=str(newest) if newest else None)
     step = trainer.state.global_step
@@ -274,12 +278,13 @@ def architecture(config: FamilyConfig) -> dict:
 def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTrainingArguments:
     t = task.recipe.training
     peak = t.learning_rate or model.config.d_model**-0.5 * t.warmup_steps**-0.5
+    alone = PartialState().num_processes == 1  # then the batches of all processes come one after the other
     schedule = {"timescale": t.warmup_steps} if t.lr_scheduler_type == "inverse_sqrt" else None
     return Seq2SeqTrainingArguments(
         output_dir=str(run),
         max_steps=t.max_steps or -1,
         num_train_epochs=t.num_train_epochs or 1,
-        gradient_accumulation_steps=t.gradient_accumulation_steps,
+        gradient_accumulation_steps=t.gradient_accumulation_steps * (t.processes if alone else 1),
         learning_rate=peak,
         lr_scheduler_type=t.lr_scheduler_type,
         lr_scheduler_kwargs=schedule,

@@ -218,6 +218,7 @@ class StopOnInterrupt(TrainerCallback):
         self.handlers = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
+        self.tells = state.is_world_process_zero
         for number in (signal.SIGINT, signal.SIGTERM):
             self.handlers[number] = signal.signal(number, self.stop)
 
@@ -229,7 +230,8 @@ class StopOnInterrupt(TrainerCallback):
         if self.stopped:
             raise KeyboardInterrupt
         self.stopped = True
-        tqdm.write("stopping: saving a checkpoint after this step (once more to stop at once)")
+        if self.tells:
+            tqdm.write("stopping: saving a checkpoint after this step (once more to stop at once)")
 
     def on_step_end(self, args, state, control, **kwargs):
         if args.world_size > 1:  # each hears of it at another moment: all save after the same step
