@@ -12,10 +12,7 @@ from pathlib import Path
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code: 0, 1 for a user's mistake (told in a line), 130 after Ctrl-C."""
-    return carry_out(parse(argv))
-
-
-def carry_out(arguments: argparse.Namespace) -> int:
+    arguments = parse(argv)
     try:
         return arguments.run(arguments) or 0
     except KeyboardInterrupt:
@@ -83,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
 
     def command(name: str, run, help: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help, description=help)
-        sub.add_argument("--threads", type=positive, help="CPU threads of each process (default: all free cores)")
+        sub.add_argument("--threads", type=positive, help="CPU threads of torch (default: all free cores)")
         sub.add_argument("--traceback", action="store_true", help="show where an error comes from")
         sub.set_defaults(run=run)
         return sub
@@ -224,14 +221,11 @@ def run_train(arguments) -> int:
     prepare(arguments)
     from accelerate import PartialState
 
-    from .training.launch import launch, processes_to_start
     from .training.recipe import load_recipe
     from .training.tasks import TASKS
     from .training.train import train
 
     recipe = load_recipe(arguments.recipe, arguments.settings)
-    if (number := processes_to_start(recipe.training.processes)) > 1:
-        return launch(carry_out, (arguments,), number)
     run = arguments.output or Path("runs") / Path(arguments.recipe).stem
     result = train(
         recipe,

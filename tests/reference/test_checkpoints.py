@@ -150,6 +150,10 @@ def test_settings_of_a_search_that_are_unknown_are_told(model_dir, tmp_path, cap
     settings = {"num_beams": 2, "no_repeat_ngram_size": 3, "bad_words_ids": [[7]], "do_sample": False}
     (folder / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
     assert "unknown settings no_repeat_ngram_size=3, bad_words_ids=[[7]]" in said_of(folder, capsys)
+    notes = {"num_beams": 1, "alignment_heads": [[2, 3]], "alignment_shifted": True}  # as training leaves them
+    (folder / "generation_config.json").write_text(json.dumps(notes), encoding="utf-8")
+    assert main([str(folder), ENGLISH[0]]) == 0
+    capsys.readouterr()
     (folder / "generation_config.json").unlink()  # the search of the paper is that of our models
     assert main([str(folder), ENGLISH[0]]) == 0
     expected = NumpyTransformer.from_pretrained(model_dir).translate(ENGLISH[0])

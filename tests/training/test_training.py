@@ -87,7 +87,17 @@ def crash_at(monkeypatch, step: int) -> None:
     monkeypatch.setattr(training, "early_stopping", lambda recipe: [CrashCallback()])
 
 
-@pytest.mark.parametrize("settings", [(), ("training.bpe_dropout=0.2", "tokenizer.vocab_size=280")])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("training.bpe_dropout=0.2", "tokenizer.vocab_size=280"),
+        pytest.param(
+            ("training.optimizer=muon",),
+            marks=pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch 2.9 brings it"),
+        ),
+    ],
+)
 def test_resumed_in_the_middle_of_an_epoch_equals_never_stopped(settings, small_recipe, tmp_path, monkeypatch):
     finished = train(small_recipe(*settings), tmp_path / "whole")
     run = tmp_path / "broken"

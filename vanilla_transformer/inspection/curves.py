@@ -11,7 +11,7 @@ from .figures import new_figure, save
 
 # Panel -> the logged values that it shows, by their names in the log; a panel without values is left out.
 PANELS = {
-    "loss in nats a token": {"loss": "training (smoothed labels)", "eval_loss": "validation"},
+    "loss in nats a token": {"loss": "training, as it is minimised", "eval_loss": "validation"},
     "validation score": {"eval_bleu": "BLEU, greedy", "eval_accuracy": "hidden tokens found, %"},
     "learning rate": {"learning_rate": "learning rate"},
     "gradient norm": {"grad_norm": "gradient norm, before clipping"},

@@ -20,6 +20,7 @@ PAPERS_SEARCH = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": True, 
 UNSAID = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": False}
 SEARCH = {*PAPERS_SEARCH, "max_new_tokens", "eos_token_id", "decoder_start_token_id"}
 WITHOUT_EFFECT = {"pad_token_id", "bos_token_id", "use_cache", "transformers_version", "_from_model_config"}
+WITHOUT_EFFECT |= {"alignment_heads", "alignment_shifted"}  # notes for whoever reads attention
 
 
 def read_json(path: Path) -> dict:

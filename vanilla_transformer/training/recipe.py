@@ -66,10 +66,10 @@ class TrainingRecipe:
     num_train_epochs: float | None = None
     max_tokens: int = 4096  # padded tokens a side in a batch (25,000 in section 5.1)
     gradient_accumulation_steps: int = 1
-    processes: int = 1  # that `train` divides a CPU's cores among; each has a batch, of which a step takes all
     learning_rate: float | None = None  # at its peak; None: d_model^-0.5 warmup_steps^-0.5 (equation 3)
     lr_scheduler_type: Literal["inverse_sqrt", "linear", "cosine"] = "inverse_sqrt"
     warmup_steps: int = 4000
+    optimizer: Literal["adam", "muon"] = "adam"  # muon, for the matrices of layers: fewer, somewhat longer steps
     adam_beta1: float = 0.9
     adam_beta2: float = 0.98
     adam_epsilon: float = 1e-9
@@ -127,8 +127,8 @@ class Recipe:
         positive = [
             (
                 training,
-                "max_steps num_train_epochs max_tokens gradient_accumulation_steps processes learning_rate "
-                "warmup_steps eval_steps eval_pairs patience average_checkpoints max_grad_norm adam_epsilon",
+                "max_steps num_train_epochs max_tokens gradient_accumulation_steps learning_rate warmup_steps "
+                "eval_steps eval_pairs patience average_checkpoints max_grad_norm adam_epsilon",
             ),
             (self.decoding, "num_beams max_length"),
             (corpus, "max_length max_pairs"),

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import torch
 import yaml
-from accelerate import PartialState
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import (
@@ -278,13 +277,12 @@ def architecture(config: FamilyConfig) -> dict:
 def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTrainingArguments:
     t = task.recipe.training
     peak = t.learning_rate or model.config.d_model**-0.5 * t.warmup_steps**-0.5
-    alone = PartialState().num_processes == 1  # then the batches of all processes come one after the other
     schedule = {"timescale": t.warmup_steps} if t.lr_scheduler_type == "inverse_sqrt" else None
     return Seq2SeqTrainingArguments(
         output_dir=str(run),
         max_steps=t.max_steps or -1,
         num_train_epochs=t.num_train_epochs or 1,
-        gradient_accumulation_steps=t.gradient_accumulation_steps * (t.processes if alone else 1),
+        gradient_accumulation_steps=t.gradient_accumulation_steps,
         learning_rate=peak,
         lr_scheduler_type=t.lr_scheduler_type,
         lr_scheduler_kwargs=schedule,

@@ -22,6 +22,7 @@ from transformers.utils import logging
 from ..data.batching import TokenBudgetSampler
 from ..model.loss import IGNORED_LABEL
 from .checkpoints import TMP, checkpoints, publish, rotate, select
+from .muon import muon_with_adam
 from .r_drop import r_drop_loss
 from .splits import lengths_of
 from .tasks import TranslationTask
@@ -54,6 +55,11 @@ class RecipeTrainer(Seq2SeqTrainer):
         self.training_collator = task.training_collator(self.processing_class)
         self.count_anew()
         self.validation_text = validation_text.select(range(min(self.recipe.eval_pairs, len(validation_text))))
+
+    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        if self.recipe.optimizer == "muon" and self.optimizer is None:
+            self.optimizer = muon_with_adam(self.model if model is None else model, self.args)
+        return super().create_optimizer(model)
 
     def get_train_dataloader(self) -> DataLoader:
         sampler = TokenBudgetSampler(lengths_of(self.train_dataset), self.recipe.max_tokens, self.recipe.seed)
@@ -215,6 +221,7 @@ class StopOnInterrupt(TrainerCallback):
     def __init__(self):
         self.stopped = False
         self.heard = -math.inf  # when, in seconds
+        self.tells = True
         self.handlers = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
