@@ -19,6 +19,7 @@ from sacrebleu import sentence_chrf
 from vanilla_transformer.inspection.curves import draw_curves
 
 WORST = 5  # translations shown as failures
+WEIGHTS = {"newest": "newest weights", "mean": "mean of {} checkpoints"}
 
 
 def parse() -> argparse.Namespace:
@@ -76,6 +77,16 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
         for e in evaluations
         for score in e["scores"]
     ]
+    searched = how({"settings": {**result["decoding"], "dtype": "float32", "packed": None}})
+    validated = [
+        f"| validation, {WEIGHTS[which].format(len(result['mean_of']))} | {searched} | {name} | "
+        f"{score['score']:.2f} | `{score['signature']}` | |"
+        for which, values in result["validation"].items()
+        for name, score in values.items()
+        if isinstance(score, dict)
+    ]
+    losses = {which: values["loss"] for which, values in result["validation"].items()}
+    exchanged = result["validation"]["mean"]["loss_of_exchanged_sources"]
     worst = sorted(evaluations[-1]["examples"], key=lambda e: sentence_chrf(e["translation"], [e["reference"]]).score)[
         :WORST
     ]
@@ -105,10 +116,11 @@ beside the weights.
 
 | data | decoding | metric | score | signature | ms a sentence |
 |---|---|---|---|---|---|
-{chr(10).join(scores)}
+{chr(10).join([*scores, *validated])}
 
-Beam scores are divided by length ** {evaluations[-1]["settings"]["length_penalty"]}. On the validation set:
-{"; ".join(f"{which} {json.dumps(values)}" for which, values in result["validation"].items())}.
+Beam scores are divided by length ** {evaluations[-1]["settings"]["length_penalty"]}, in the validation rows by
+length ** {result["decoding"]["length_penalty"]}. Loss on the validation set: {losses["newest"]:.3f} nats a token,
+{losses["mean"]:.3f} of the mean weights, and {exchanged:.3f} when each target gets another source.
 
 ## Training
 

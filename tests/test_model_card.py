@@ -35,6 +35,10 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert f"{result['parameters']:,}" in text and f"in {result['minutes']} minutes" in text
     assert "vanilla-transformer train copy -o run" in text
+    for which, weights in (("newest", "newest weights"), ("mean", f"mean of {len(result['mean_of'])} checkpoints")):
+        score = result["validation"][which]["BLEU"]["score"]
+        beams = result["decoding"]["num_beams"]
+        assert f"| validation, {weights} | beam {beams}, float32 | BLEU | {score:.2f} | " in text
     assert len(re.findall("  - reference: ", text)) == 5
 
 
