@@ -10,7 +10,7 @@
 #
 # A reader's way through "Attention Is All You Need" (Vaswani et al. 2017): each equation, the lines that compute it in
 # NumPy, the lines of the model in torch, and whether they agree. At the end stands a translator that this notebook has
-# trained, and a look at what its heads do. `make lesson` turns this file into a notebook and runs it, in some five
+# trained, and a look at what its heads do. `make lesson` turns this file into a notebook and runs it, in some three
 # minutes on two CPU cores; in an editor that knows `# %%` cells it can be run as it is.
 #
 # Shapes: B batch, S source length, T target length, L either of them, H heads, D d_model, K head size, V vocabulary.
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from IPython.display import Code, Image, display
 from torch import nn
+from transformers.utils import logging
 
 import vanilla_transformer as vt
 from vanilla_transformer import reference
@@ -36,6 +37,7 @@ from vanilla_transformer.reference import positions as numpy_positions
 from vanilla_transformer.reference import search as numpy_search
 from vanilla_transformer.reference import transformer as numpy_transformer
 
+logging.disable_progress_bar()  # of loading and saving weights
 rng = np.random.default_rng(0)
 folder = Path(tempfile.mkdtemp(prefix="lesson-"))
 
@@ -280,7 +282,7 @@ assert V * D + N * (encoder_layer + decoder_layer) == model.num_parameters()
 # $$(1 - \epsilon) (-\log p(y)) + \frac{\epsilon}{V} \sum_v (-\log p(v))$$
 #
 # With label smoothing, $\epsilon = 0.1$, it must not be too sure of itself. A uniform guess pays $\log V$; random
-# weights, which are sure of something wrong, pay somewhat more.
+# weights, which are sure of something wrong, pay a little more.
 
 # %%
 read(numpy_transformer.shift_right, numpy_transformer.label_smoothed_loss, loss.cross_entropy)

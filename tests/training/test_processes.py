@@ -119,7 +119,7 @@ def test_an_interrupt_of_the_launcher_saves_a_checkpoint(tmp_path):
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    assert errors.count("stopped after step") == 1
+    assert errors.count("stopped after step") == 1, errors[-3000:]
     step = int(re.search(r"stopped after step (\d+), which is saved. Go on with: .*--resume", errors)[1])
     assert checkpoints(tmp_path / "run")[-1].name == f"checkpoint-{step}"
     assert process.returncode != 0

@@ -11,8 +11,10 @@ from vanilla_transformer.cli import main
 from vanilla_transformer.evaluation.alignments import crosses, diagonal, error_rate, score_alignments
 from vanilla_transformer.translation import Translator, load_translator
 from vanilla_transformer.translation.alignments import (
+    LEAST,
     AlignmentHeads,
     agreement,
+    choices,
     choose_heads,
     links,
     pharaoh,
@@ -72,7 +74,16 @@ def test_weights_of_words():
     assert links(weights, least=0.7) == [(0, 1)]
     assert links(np.zeros((0, 3))) == [] and pharaoh([]) == ""
     shared = word_weights(tokens, targets=[0, 2, 2], sources=[0, 1, 2, -1])  # two words in one token
-    assert not shared[1].any() and links(shared) == [(2, 0), (2, 2)] and agreement(shared) == (1, 3)
+    assert not shared[1].any() and choices(shared) == {(2, 0), (2, 2)} and agreement(shared) == (1, 3)
+    assert links(shared) == [(0, 2), (1, 0), (2, 0), (2, 2)]
+
+
+def test_a_source_word_that_no_word_has_chosen_is_linked_where_it_is_seen():
+    weights = np.array([[0.9, 0.05, 0.05], [0.04, 0.3, 0.66]])  # "elle mange" of "she is eating"
+    assert links(weights) == [(0, 0), (1, 1), (2, 1)]
+    assert links(weights, least=0.5) == [(0, 0), (2, 1)]
+    weights[1] = 0.04, LEAST - 0.01, 0.87 - LEAST
+    assert links(weights) == [(0, 0), (2, 1)]
 
 
 def test_the_heads_that_agree_are_chosen():
@@ -90,6 +101,22 @@ def test_the_heads_that_agree_are_chosen():
     assert links(word_weights(chosen.weights(cross), targets, sources)) == [(0, 1), (1, 0), (2, 2), (3, 3)]
     with pytest.raises(ValueError, match="no sentences"):
         choose_heads([])
+
+
+def test_heads_that_make_up_for_each_other_are_chosen_together():
+    """One sees the first half of each sentence only, one the second half, and one what it likes."""
+    rng = np.random.default_rng(0)
+    sentences = []
+    for _ in range(20):
+        cross = np.full((1, 3, 5, 4), 0.25)
+        cross[0, 2] = rng.dirichlet(np.ones(4), size=5)
+        for head, words in ((0, (1, 0)), (1, (3, 2))):
+            for target, source in enumerate(words, 2 * head):
+                cross[0, head, target] = np.eye(4)[source]
+        sentences.append((cross, [0, 1, 2, 3], [0, 1, 2, 3]))
+    chosen = choose_heads(sentences)
+    assert set(chosen.heads) == {(0, 0), (0, 1)} and not chosen.shifted
+    assert agreement(word_weights(chosen.weights(sentences[0][0]), *sentences[0][1:])) == (4, 4)
 
 
 def test_heads_are_kept_with_the_model(model_dir, tmp_path):
@@ -123,7 +150,7 @@ def test_links_of_a_batch_are_those_of_one(model_dir):
     assert together == translator.align(pairs, max_tokens=64)
     assert together[6] == []
     for (source, target), found in zip(pairs[:6], together, strict=False):
-        assert sorted(t for _, t in found) == list(range(len(target.split(" "))))
+        assert sorted({t for _, t in found}) == list(range(len(target.split(" "))))
         assert all(s < len(source.split(" ")) for s, _ in found)
     some = translator.align(pairs, AlignmentHeads.parse("2:1@read"))
     assert some != together

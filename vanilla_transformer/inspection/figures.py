@@ -133,12 +133,12 @@ def plot_causal_mask(tokens: Sequence[str], outpath: str | Path = "causal-mask.p
     length = len(tokens)
     seen = np.tril(np.ones((length, length)))
     even = seen / seen.sum(-1, keepdims=True)
-    figure = new_figure(3 * (1.4 + 0.18 * length), 1.5 + 0.18 * length)
+    figure = new_figure(3 * max(2.2, 1.4 + 0.18 * length), 1.7 + 0.18 * length)
     for place, (weights, title) in enumerate(
         (
-            (np.ones_like(seen), "encoder: all tokens are visible"),
-            (seen, "decoder: the future is hidden"),
-            (even, "equal scores: softmax of what is visible"),
+            (np.ones_like(seen), "encoder:\nall tokens are visible"),
+            (seen, "decoder:\nthe future is hidden"),
+            (even, "softmax of equal scores:\nwhat is visible shares"),
         ),
         1,
     ):

@@ -19,7 +19,8 @@ def muon_with_adam(model: nn.Module, args: TrainingArguments) -> Optimizer:
     if not hasattr(torch.optim, "Muon"):
         raise ValueError(f"training.optimizer=muon needs torch 2.9, and this is {torch.__version__}: choose adam")
     tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}  # tied to the output's
-    matrices, others = [], []
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for parameter in model.parameters():
         (matrices if parameter.dim() == 2 and id(parameter) not in tables else others).append(parameter)
     rate, betas = args.learning_rate, (args.adam_beta1, args.adam_beta2)

@@ -215,24 +215,25 @@ class StopOnInterrupt(TrainerCallback):
     """The first Ctrl-C (or SIGTERM) saves a checkpoint after the current step and ends; the second ends at once.
 
     A terminal sends Ctrl-C to all processes, and their launcher sends it on to those that it has started: what comes
-    within a second is no second one.
+    within `echo` seconds is no second one.
     """
 
     def __init__(self):
         self.stopped = False
         self.heard = -math.inf  # when, in seconds
-        self.tells = True
+        self.tells, self.echo = True, 1
         self.handlers = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.tells = state.is_world_process_zero
+        self.echo = 1 if args.world_size == 1 else 15  # a launcher may be long about it on a busy machine
         for number in (signal.SIGINT, signal.SIGTERM):
             self.handlers[number] = signal.signal(number, self.stop)
 
     def stop(self, number, frame):
         now, before = time.monotonic(), self.heard
         self.heard = now
-        if now - before < 1:
+        if now - before < self.echo:
             return
         if self.stopped:
             raise KeyboardInterrupt

@@ -208,27 +208,38 @@ def words_of(tokens: Sequence[str], special: Iterable[str]) -> list[int]:
 
 
 def word_weights(weights: np.ndarray, targets: Sequence[int], sources: Sequence[int]) -> np.ndarray:
-    """(T, S) of tokens -> (target words, source words): the sum over a source word, the mean over a target word. A
-    word that shares a token with the next one has zeros."""
-    summed = np.zeros((len(targets), max(sources, default=-1) + 1))
-    for column, word in enumerate(sources):
-        if word >= 0:
-            summed[:, word] += weights[:, column]
-    found = np.zeros((max(targets, default=-1) + 1, summed.shape[1]))
-    for target in range(len(found)):
-        rows = [row for row, word in enumerate(targets) if word == target]
-        if rows:
-            found[target] = summed[rows].mean(0)
-    return found
+    """(..., T, S) of tokens -> (..., target words, source words): the sum over a source word, the mean over a target
+    word. A word that shares a token with the next one has zeros."""
+    columns = np.equal.outer(sources, np.arange(max(sources, default=-1) + 1)).astype(float)  # (S, source words)
+    rows = np.equal.outer(np.arange(max(targets, default=-1) + 1), targets).astype(float)  # (target words, T)
+    rows /= np.maximum(rows.sum(1, keepdims=True), 1)
+    return rows @ weights @ columns
+
+
+LEAST = 0.1  # of a target word's attention, for a source word to count as one that it looks at, too
+
+
+def choices(weights: np.ndarray) -> set[tuple[int, int]]:
+    """Each target word with the source word that it looks at most."""
+    best = weights.argmax(1)
+    return {(int(best[target]), int(target)) for target in np.flatnonzero(weights.max(1) > 0)}
 
 
 def links(weights: np.ndarray, least: float = 0.0) -> Links:
-    """Each target word's source word, where its weight is at least `least`: (target words, source words) -> links"""
+    """Each target word's source word; and source words that no target word has chosen, such as the first of "is
+    eating", with the target word that looks at them most: (target words, source words) -> links
+
+    Args:
+        least: what a link must weigh; those of the second kind `LEAST` anyway.
+    """
     if not weights.size:
         return []
-    best = weights.argmax(1)
-    most = weights.max(1)
-    return sorted((int(best[target]), target) for target in np.flatnonzero((most >= least) & (most > 0)).tolist())
+    chosen = choices(weights)
+    left = set(range(weights.shape[1])) - {source for source, _ in chosen}
+    more = {(source, int(weights[:, source].argmax())) for source in left}
+    found = [link for link in chosen if weights[link[::-1]] >= least]
+    found += [link for link in more if weights[link[::-1]] >= max(least, LEAST)]
+    return sorted(found)
 
 
 def pharaoh(found: Links) -> str:
@@ -240,31 +251,40 @@ def agreement(weights: np.ndarray) -> tuple[int, int]:
     """How many choices of target words are also those of the source words, and how many could be."""
     if not weights.size:
         return 0, 0
-    forward = set(links(weights))
     backward = {(source, int(target)) for source, target in enumerate(weights.argmax(0))}
-    return len(forward & backward), min(weights.shape)
+    return len(choices(weights) & backward), min(weights.shape)
 
 
-def choose_heads(
-    sentences: Sequence[tuple[np.ndarray, Sequence[int], Sequence[int]]],
-) -> AlignmentHeads:
-    """The heads whose two directions agree most often, among each head, and the mean of each layer's, in both rows.
+def choose_heads(sentences: Sequence[tuple[np.ndarray, Sequence[int], Sequence[int]]]) -> AlignmentHeads:
+    """The heads whose mean has two directions that agree most often: the best one, and as long as the agreement grows
+    the one that adds most to it; in the row in which a token is said or the one in which it is read.
 
     Args:
-        sentences: of each, cross-attention (L, H, T, S), and `words_of` both sides; no links are needed.
+        sentences: of each, cross-attention (L, H, 1 + T, S), and `words_of` both sides; no links are needed.
     """
     if not sentences:
         raise ValueError("got no sentences: expected some whose attention shows which heads align")
     layers, heads = sentences[0][0].shape[:2]
-    single = [((layer, head),) for layer in range(layers) for head in range(heads)]
-    means = [tuple((layer, head) for head in range(heads)) for layer in range(layers)]
-    candidates = [AlignmentHeads(pairs, shifted) for pairs in [*single, *means] for shifted in (False, True)]
+    everything = tuple((layer, head) for layer in range(layers) for head in range(heads))
 
-    def share(candidate: AlignmentHeads) -> float:
-        counts = [
-            agreement(word_weights(candidate.weights(cross), targets, sources))
+    def greedily(shifted: bool) -> tuple[float, AlignmentHeads]:
+        words = [
+            word_weights(cross[:, :, 1:] if shifted else cross[:, :, :-1], targets, sources)
             for cross, targets, sources in sentences
-        ]
-        return sum(agreed for agreed, _ in counts) / max(1, sum(possible for _, possible in counts))
+        ]  # of each sentence (L, H, target words, source words)
 
-    return max(candidates, key=share)
+        def share(pairs) -> float:
+            counts = [agreement(sum(weights[pair] for pair in pairs)) for weights in words]
+            return sum(agreed for agreed, _ in counts) / max(1, sum(possible for _, possible in counts))
+
+        chosen: tuple[tuple[int, int], ...] = ()
+        reached = -1.0
+        while len(chosen) < len(everything):
+            shares = {pair: share((*chosen, pair)) for pair in everything if pair not in chosen}
+            pair = max(shares, key=lambda pair: shares[pair])
+            if shares[pair] <= reached:
+                break
+            reached, chosen = shares[pair], (*chosen, pair)
+        return reached, AlignmentHeads(chosen, shifted)
+
+    return max((greedily(shifted) for shifted in (False, True)), key=lambda found: found[0])[1]
