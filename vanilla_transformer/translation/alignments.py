@@ -216,7 +216,7 @@ def word_weights(weights: np.ndarray, targets: Sequence[int], sources: Sequence[
     return rows @ weights @ columns
 
 
-LEAST = 0.1  # of a target word's attention, for a source word to count as one that it looks at, too
+LEAST = 0.05  # of a target word's attention, for a source word to count as one that it looks at, too
 
 
 def choices(weights: np.ndarray) -> set[tuple[int, int]]:
