@@ -1,9 +1,10 @@
 """Peak memory of a piece of work, as Linux and CUDA count it."""
 
-import ctypes
 from pathlib import Path
 
 import torch
+
+from ..training.memory import c_function
 
 
 class Peak:
@@ -29,10 +30,8 @@ class Peak:
 
 def give_back() -> None:
     """What was freed and is kept for later: work that found it there would seem to need no memory of its own."""
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    except (OSError, AttributeError):  # another system, another library: what it keeps is not known
-        return
+    if trim := c_function("malloc_trim"):  # of another library it is not known what it keeps
+        trim(0)
 
 
 def forget_peak() -> bool:

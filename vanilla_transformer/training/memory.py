@@ -1,13 +1,21 @@
 """What the C library does with memory that a step of training has freed."""
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 # Of glibc's malloc.h: how much free memory at the end of the heap goes back to the system, how much more than needed
 # is asked for, and from which size on a block is the system's own, that goes back as soon as it is free.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 KEPT: Final[Mapping[int, int]] = {M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 2**28, M_MMAP_THRESHOLD: 2**30}
+
+
+def c_function(name: str) -> Callable | None:
+    """A function of glibc, `None` where there is another C library or none of that name."""
+    try:
+        return getattr(ctypes.CDLL("libc.so.6"), name)
+    except (OSError, AttributeError):
+        return None
 
 
 def keep_freed_memory() -> bool:
@@ -17,8 +25,5 @@ def keep_freed_memory() -> bool:
     Returns:
         Whether the C library is one that can be told so (glibc); others go on as they do.
     """
-    try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):
-        return False
-    return all([mallopt(name, value) == 1 for name, value in KEPT.items()])
+    mallopt = c_function("mallopt")
+    return mallopt is not None and all([mallopt(name, value) == 1 for name, value in KEPT.items()])

@@ -221,7 +221,6 @@ class StopOnInterrupt(TrainerCallback):
     def __init__(self):
         self.stopped = False
         self.heard = -math.inf  # when, in seconds
-        self.tells, self.echo = True, 1
         self.handlers = {}
 
     def on_train_begin(self, args, state, control, **kwargs):

@@ -32,8 +32,7 @@ class AlignmentHeads:
 
     def weights(self, cross: np.ndarray) -> np.ndarray:
         """cross: (L, H, 1 + T, S), of the start token and what is said after it -> (T, S), a row for what is said"""
-        picked = np.stack([cross[layer, head] for layer, head in self.heads]).mean(0)
-        return picked[1:] if self.shifted else picked[:-1]
+        return rows_of(np.stack([cross[pair] for pair in self.heads]).mean(0), self.shifted)
 
     @classmethod
     def parse(cls, text: str) -> "AlignmentHeads":
@@ -65,6 +64,11 @@ class AlignmentHeads:
         """In `generation_config.json`, under the name that Whisper gave such a list."""
         config.alignment_heads = [list(pair) for pair in self.heads]
         config.alignment_shifted = self.shifted
+
+
+def rows_of(cross: np.ndarray, shifted: bool) -> np.ndarray:
+    """(..., 1 + T, S) -> (..., T, S), see `AlignmentHeads`"""
+    return cross[..., 1:, :] if shifted else cross[..., :-1, :]
 
 
 def stored_heads(model: PreTrainedModel) -> AlignmentHeads:
@@ -269,8 +273,7 @@ def choose_heads(sentences: Sequence[tuple[np.ndarray, Sequence[int], Sequence[i
 
     def greedily(shifted: bool) -> tuple[float, AlignmentHeads]:
         words = [
-            word_weights(cross[:, :, 1:] if shifted else cross[:, :, :-1], targets, sources)
-            for cross, targets, sources in sentences
+            word_weights(rows_of(cross, shifted), targets, sources) for cross, targets, sources in sentences
         ]  # of each sentence (L, H, target words, source words)
 
         def share(pairs) -> float:
