@@ -65,5 +65,5 @@ def test_its_state_goes_into_a_checkpoint_and_comes_back(tmp_path):
 
 def test_an_older_torch_has_none(monkeypatch, tmp_path):
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(ValueError, match=r"training.optimizer=muon needs torch 2.9, and this is .*: choose adam"):
+    with pytest.raises(ValueError, match=r"training.optimizer=muon needs torch 2.9, and this is .*: get a newer one"):
         muon_with_adam(tiny_model(), arguments(tmp_path))

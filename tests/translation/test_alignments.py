@@ -69,9 +69,10 @@ def test_two_vocabularies_have_two_texts(tmp_path):
 def test_weights_of_words():
     tokens = np.array([[0.2, 0.3, 0.4, 0.1], [0.0, 0.1, 0.8, 0.1], [0.6, 0.2, 0.0, 0.2]])
     weights = word_weights(tokens, targets=[0, 0, 1], sources=[0, 0, 1, -1])
-    np.testing.assert_allclose(weights, [[0.3, 0.6], [0.8, 0.0]])
+    np.testing.assert_allclose(weights, [[0.3, 0.8], [0.6, 0.0]])
     assert links(weights) == [(0, 1), (1, 0)] and pharaoh(links(weights)) == "0-1 1-0"
-    assert links(weights, least=0.7) == [(0, 1)]
+    np.testing.assert_array_equal(word_weights(np.stack([tokens] * 2), [0, 0, 1], [0, 0, 1, -1]), [weights] * 2)
+    assert links(weights, least=0.7) == [(1, 0)]
     assert links(np.zeros((0, 3))) == [] and pharaoh([]) == ""
     shared = word_weights(tokens, targets=[0, 2, 2], sources=[0, 1, 2, -1])  # two words in one token
     assert not shared[1].any() and choices(shared) == {(2, 0), (2, 2)} and agreement(shared) == (1, 3)

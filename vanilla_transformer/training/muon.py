@@ -17,7 +17,10 @@ def muon_with_adam(model: nn.Module, args: TrainingArguments) -> Optimizer:
         ValueError: for a torch that has no Muon.
     """
     if not hasattr(torch.optim, "Muon"):
-        raise ValueError(f"training.optimizer=muon needs torch 2.9, and this is {torch.__version__}: choose adam")
+        raise ValueError(
+            f"training.optimizer=muon needs torch 2.9, and this is {torch.__version__}: get a newer one, or train "
+            "with --set training.optimizer=adam"
+        )
     tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}  # tied to the output's
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []

@@ -212,12 +212,13 @@ def words_of(tokens: Sequence[str], special: Iterable[str]) -> list[int]:
 
 
 def word_weights(weights: np.ndarray, targets: Sequence[int], sources: Sequence[int]) -> np.ndarray:
-    """(..., T, S) of tokens -> (..., target words, source words): the sum over a source word, the mean over a target
-    word. A word that shares a token with the next one has zeros."""
-    columns = np.equal.outer(sources, np.arange(max(sources, default=-1) + 1)).astype(float)  # (S, source words)
-    rows = np.equal.outer(np.arange(max(targets, default=-1) + 1), targets).astype(float)  # (target words, T)
-    rows /= np.maximum(rows.sum(1, keepdims=True), 1)
-    return rows @ weights @ columns
+    """(..., T, S) of tokens -> (..., target words, source words): the greatest weight between two tokens of theirs,
+    since one piece of a word often links all of it. A word that shares a token with the next one has zeros."""
+    rows, columns = np.asarray(targets, int), np.asarray(sources, int)  # (T,), (S,)
+    found = np.zeros((*weights.shape[:-2], rows.max(initial=-1) + 1, columns.max(initial=-1) + 1))
+    pairs = np.flatnonzero(rows >= 0)[:, None], np.flatnonzero(columns >= 0)
+    np.maximum.at(found, (..., rows[pairs[0]], columns[pairs[1]]), weights[..., *pairs])
+    return found
 
 
 LEAST = 0.05  # of a target word's attention, for a source word to count as one that it looks at, too
