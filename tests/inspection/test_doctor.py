@@ -38,6 +38,14 @@ def test_sound_models(choice, tokenizer):
     assert failed(build("encoder-decoder", vocab_size=len(tokenizer), **choice), tokenizer) == {}
 
 
+def test_embeddings_that_have_grown_in_training_are_sound():
+    torch.manual_seed(0)
+    model = build("encoder-decoder", vocab_size=1000, d_model=64)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(8)
+    assert "positions_leave_tokens_in_sight" not in failed(model)
+
+
 def test_a_sound_model_of_transformers():
     torch.manual_seed(0)
     model = tiny_marian(dtype=torch.float32)

@@ -296,7 +296,7 @@ def positions_go_on(patient: Patient) -> str | None:
     return None
 
 
-def tokens_and_positions_are_of_one_size(patient: Patient) -> str | None:
+def positions_leave_tokens_in_sight(patient: Patient) -> str | None:
     stack = patient.model.get_encoder()
     embed = getattr(getattr(stack, "positions", None), "embed", None)
     if embed is None or not hasattr(stack, "embed_scale"):
@@ -307,8 +307,8 @@ def tokens_and_positions_are_of_one_size(patient: Patient) -> str | None:
     if not bool(places.any()):
         return "no positions are added"
     ratio = (places.std() / tokens.std()).item()
-    if not 0.25 < ratio < 4:
-        raise Fault(f"positions have {ratio:.2g} times the size of tokens, and drown them or drown in them")
+    if not ratio < 4:  # the other way round there is no fault: tokens grow in training
+        raise Fault(f"positions have {ratio:.2g} times the size of tokens, and drown them")
     return None
 
 
@@ -381,7 +381,7 @@ CHECKS: dict[Callable[[Patient], str | None], str] = {
     a_batch_is_its_parts: "divide the summed loss by num_items_in_batch, and leave padding out of the smoothing, too",
     saving_keeps_every_bit: "a buffer is neither saved nor computed when the model is loaded",
     positions_go_on: "compute the table of positions for any length, or refuse longer texts",
-    tokens_and_positions_are_of_one_size: "scale embeddings of variance 1 / d_model by sqrt(d_model)",
+    positions_leave_tokens_in_sight: "scale embeddings of variance 1 / d_model by sqrt(d_model)",
     outputs_have_a_limit_and_an_end: "set them: model.generation_config.max_length = 512, and so on; then save it",
     text_comes_back: "save the tokenizer that the model was trained with beside it",
     float16_is_finite: "use bfloat16 or float32",
