@@ -96,6 +96,39 @@ def test_a_sentence():
     assert examine_sentence(1, "a", "Le Le man", "Le Le man").loops == 0  # the reference says it, too
 
 
+def test_words_that_are_made_up():
+    def made_up(known):
+        return examine_sentence(1, "A Boot in Bern", "Ein Boot", "Ein Schuhboot in Bern.", known=known).made_up
+
+    assert made_up(None) is None
+    assert made_up({"ein": 3, "schuh": 1}) == ["schuhboot"]
+    assert made_up({"ein", "schuhboot"}) == []
+
+
+def test_faults_are_counted_with_their_words():
+    sentences = [examine_sentence(n, "the big dog", "le chien", "le big big", known={"le"}) for n in (1, 2)]
+    found = reports.count_faults([*sentences, examine_sentence(3, "a", "un", "", known={"un"})])
+    assert found["says something again at once"] == reports.Fault(2)
+    assert found["leaves words of the source out"] == reports.Fault(1, {"a": 1})
+    assert found["is shorter than 2/3 of the reference"] == reports.Fault(1)
+    assert found["makes words up"] == reports.Fault(0) and "big (4)" not in reports.faults_table(found)
+    copied = [
+        examine_sentence(1, "a Sweatshirt", "ein Pullover", f"ein {word}") for word in ("Sweatshirt.", "sweatshirt")
+    ]
+    faults = reports.count_faults(copied)
+    assert (
+        faults["copies words of the source"] == reports.Fault(2, {"sweatshirt": 2}) and "makes words up" not in faults
+    )
+    assert "sweatshirt (2)" in reports.faults_table(faults)
+
+
+def test_controls_stand_beside_the_model():
+    others = ["le chat noir dort ici", "un homme lit son livre"]
+    found = reports.controls(["the black cat sleeps here", "a man reads his book"], others, others)
+    assert found["the model's translations"] == pytest.approx(100)
+    assert max(found["the sources, copied"], found["translations of other sentences"]) < 10
+
+
 def test_groups_add_up():
     lengths = by_length(["a"] * 3 + ["a " * 12] * 2, FRENCH[:5], FRENCH[:5])
     assert [(group.name, group.size) for group in lengths] == [("0 to 5 words", 3), ("11 to 15 words", 2)]

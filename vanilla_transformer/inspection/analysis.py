@@ -1,7 +1,7 @@
 """What is wrong with translations, sentence by sentence and by groups, counted without a model."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ class Sentence:
     loops: int  # how often something is said again at once, and the reference does not
     copied: list[str]  # words of the source that the reference does not have
     left_out: list[str]  # source words that no word of the output looks at
+    made_up: list[str] | None  # words that neither the training's targets have nor the source; None: not known
 
 
 def words(text: str) -> list[str]:
@@ -38,9 +39,14 @@ def words(text: str) -> list[str]:
 
 
 def examine_sentence(
-    number: int, source: str, reference: str, output: str, attention: np.ndarray | None = None
+    number: int,
+    source: str,
+    reference: str,
+    output: str,
+    attention: np.ndarray | None = None,
+    known: Container[str] | None = None,
 ) -> Sentence:
-    """attention: (target words, source words), where known."""
+    """attention: (target words, source words), where known; known: words of the training's targets, where known."""
     said, right = words(output), words(reference)
     return Sentence(
         number=number,
@@ -52,6 +58,7 @@ def examine_sentence(
         loops=max(0, repetitions(said) - repetitions(right)),
         copied=copied(words(source), said, right),
         left_out=left_out(source, attention if said else np.zeros((1, len(split_words(source))))),
+        made_up=None if known is None else [word for word in said if word not in known and word not in words(source)],
     )
 
 

@@ -5,8 +5,8 @@ import html
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ BEAMS = (1, 2, 4, 5, 10)
 TESTED = ("BLEU", "chrF2", "TER")
 WORST = 20  # sentences that are shown
 PROBED = 32  # sentences whose time is split
+MOST = 8  # words named of each fault
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,14 @@ class Decoding:
     ms_per_sentence: float
     tokens_per_second: float
     peak_mb: float | None  # by which the process grew at most; None where the system does not tell
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with some translations, and the words concerned, those that are so most often first."""
+
+    sentences: int
+    words: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,12 +71,12 @@ class Report:
     training: str | None
     decodings: list[Decoding]
     seconds: dict[str, float]  # of a batch: encoder, first step, later steps
-    controls: dict[str, float]  # BLEU of what should be bad
+    controls: dict[str, float]  # BLEU of the model's own search, and of what should be bad
     lengths: list[Group]
     longest_in_training: int | None  # tokens; None for models of which it is not known
     frequencies: list[Group]
     length_ratio: float
-    found: dict[str, int]  # kind of fault -> sentences that have it
+    found: dict[str, Fault]
     worst: list[Sentence]
     attention: list[list[list[float]]]  # of each of the worst: (target words, source words)
     heads: list[Head]
@@ -105,11 +114,11 @@ def make_report(
     decodings = compare(outputs, costs, references)
     best = [answer.text for answer in outputs[own]]
     maps, heads = word_attention(translator, sources, outputs[own])
+    counts = Counter(word for line in (read_lines(training) if training else references) for word in words(line))
     found = [
-        examine_sentence(number, *row, attention=weights)
+        examine_sentence(number, *row, attention=weights, known=counts if training else None)
         for number, weights, *row in zip(numbers, maps, sources, references, best, strict=True)
     ]
-    lines = read_lines(training) if training else references
     worst = sorted(range(len(found)), key=lambda place: found[place].chrf)[:WORST]
     return Report(
         model=model,
@@ -119,10 +128,10 @@ def make_report(
         training=str(training) if training else None,
         decodings=decodings,
         seconds=split_time(translator, sources[:PROBED], own),
-        controls=controls(translator, sources, references, own),
+        controls=controls(sources, best, references),
         lengths=by_length(sources, best, references),
         longest_in_training=translator.tokenizer.model_max_length if is_ours(translator.model) else None,
-        frequencies=by_frequency(best, references, Counter(word for line in lines for word in words(line))),
+        frequencies=by_frequency(best, references, counts),
         length_ratio=sum(len(words(o)) for o in best) / max(1, sum(len(words(r)) for r in references)),
         found=count_faults(found),
         worst=[found[place] for place in worst],
@@ -213,22 +222,30 @@ def split_time(translator: Translator, sources: list[str], num_beams: int) -> di
     return {"encoder": encoder, "first step": max(0.0, first - encoder), "later steps": max(0.0, whole - first)}
 
 
-def controls(translator: Translator, sources: list[str], references: list[str], num_beams: int) -> dict[str, float]:
-    """BLEU of the source itself, as if it were its translation, and of translations of other sentences."""
-    others = [answer.text for answer in translator([*sources[1:], sources[0]], num_beams=num_beams)]
-    named = {"the source, copied": sources, "translations of other sentences": others}
+def controls(sources: list[str], outputs: list[str], references: list[str]) -> dict[str, float]:
+    """BLEU of the translations, of the sources in their place, and of translations of other sentences."""
+    named = {
+        "the model's translations": outputs,
+        "the sources, copied": sources,
+        "translations of other sentences": [*outputs[1:], *outputs[:1]],
+    }
     return {name: translation_scores(texts, references, ["BLEU"])[0].score for name, texts in named.items()}
 
 
-def count_faults(found: Iterable[Sentence]) -> dict[str, int]:
-    found = list(found)
-    return {
-        "says something again at once": sum(sentence.loops > 0 for sentence in found),
-        "copies words of the source": sum(bool(sentence.copied) for sentence in found),
-        "leaves words of the source out": sum(bool(sentence.left_out) for sentence in found),
-        "is shorter than 2/3 of the reference": sum(sentence.length_ratio < 2 / 3 for sentence in found),
-        "is longer than 3/2 of the reference": sum(sentence.length_ratio > 3 / 2 for sentence in found),
+def count_faults(found: Sequence[Sentence]) -> dict[str, Fault]:
+    def of_words(lists: Sequence[Sequence[str]]) -> Fault:
+        counted = Counter(word for part in lists for word in words(" ".join(part)))
+        return Fault(sum(map(bool, lists)), dict(counted.most_common(MOST)))
+
+    faults = {
+        "says something again at once": Fault(sum(sentence.loops > 0 for sentence in found)),
+        "copies words of the source": of_words([sentence.copied for sentence in found]),
+        "leaves words of the source out": of_words([sentence.left_out for sentence in found]),
+        "is shorter than 2/3 of the reference": Fault(sum(sentence.length_ratio < 2 / 3 for sentence in found)),
+        "is longer than 3/2 of the reference": Fault(sum(sentence.length_ratio > 3 / 2 for sentence in found)),
     }
+    made_up = [sentence.made_up for sentence in found if sentence.made_up is not None]
+    return faults | ({"makes words up": of_words(made_up)} if made_up else {})
 
 
 # ---- the page ------------------------------------------------------------------------------------------------------
@@ -265,16 +282,19 @@ def to_html(report: Report) -> str:
         *(f"<p><small>{text(s.name)}: {text(s.signature)}</small></p>" for s in report.decodings[0].scores),
         "<h2>Where the time goes</h2>",
         bars(report.seconds, lambda seconds: f"{1000 * seconds:.0f} ms"),
-        "<h2>Controls</h2><p>BLEU of what should be bad: a model that is not far above them does not translate.</p>",
+        "<h2>Controls</h2><p>BLEU beside that of what should be bad; a model that is near it does not translate.</p>",
         bars(report.controls, lambda score: f"{score:.1f} BLEU"),
         "<h2>By length of the source</h2>",
         group_table(report.lengths, "BLEU"),
-        f"<p>Training had sides of up to {report.longest_in_training} tokens.</p>" * bool(report.longest_in_training),
+        f"<p>Training left out sides of more than {report.longest_in_training} tokens.</p>"
+        * bool(report.longest_in_training),
         "<h2>By how often training has a word</h2>",
         group_table(report.frequencies, "percent of the reference's words found"),
         f"<p>Counted in {text(report.training or 'the reference, since no training text was given')}.</p>",
         "<h2>What is wrong</h2>",
-        table(["a translation that", "sentences"], [[kind, str(count)] for kind, count in report.found.items()]),
+        faults_table(report.found),
+        f"<p>A source word counts as left out where all words of the translation together look at it by less than "
+        f"{SEEN}; articles and prepositions often are, and rightly.</p>",
         f"<p>Outputs have {report.length_ratio:.3f} times the words of the references.</p>",
         f"<h2>The {len(report.worst)} worst sentences, by chrF</h2>",
         *(worst_part(s, weights) for s, weights in zip(report.worst, report.attention, strict=True)),
@@ -292,6 +312,14 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return "<tr>" + "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells) + "</tr>"
 
     return f"<table>{row(heads, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
+
+
+def faults_table(found: dict[str, Fault]) -> str:
+    rows = [
+        [kind, str(fault.sentences), ", ".join(f"{word} ({count})" for word, count in fault.words.items())]
+        for kind, fault in found.items()
+    ]
+    return table(["a translation that", "sentences", "most often"], rows)
 
 
 def decodings_table(decodings: Sequence[Decoding]) -> str:
@@ -341,6 +369,7 @@ def worst_part(sentence: Sentence, weights: Sequence[Sequence[float]]) -> str:
     remarks += [f"says something again {sentence.loops} times"] if sentence.loops else []
     remarks += [f"copies {', '.join(sentence.copied)}"] if sentence.copied else []
     remarks += [f"leaves out {', '.join(sentence.left_out)}"] if sentence.left_out else []
+    remarks += [f"makes up {', '.join(sentence.made_up)}"] if sentence.made_up else []
     listed = "".join(f"<dt>{name}</dt><dd>{text(value)}</dd>" for name, value in rows.items())
     return (
         f"<div class='worst'><b>line {sentence.number}</b>: {text('; '.join(remarks))}<dl>{listed}</dl>"

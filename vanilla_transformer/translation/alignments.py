@@ -214,11 +214,15 @@ def words_of(tokens: Sequence[str], special: Iterable[str]) -> list[int]:
 def word_weights(weights: np.ndarray, targets: Sequence[int], sources: Sequence[int]) -> np.ndarray:
     """(..., T, S) of tokens -> (..., target words, source words): the greatest weight between two tokens of theirs,
     since one piece of a word often links all of it. A word that shares a token with the next one has zeros."""
-    rows, columns = np.asarray(targets, int), np.asarray(sources, int)  # (T,), (S,)
-    found = np.zeros((*weights.shape[:-2], rows.max(initial=-1) + 1, columns.max(initial=-1) + 1))
-    pairs = np.flatnonzero(rows >= 0)[:, None], np.flatnonzero(columns >= 0)
-    np.maximum.at(found, (..., rows[pairs[0]], columns[pairs[1]]), weights[..., *pairs])
-    return found
+    return greatest(greatest(weights, targets, -2), sources, -1)
+
+
+def greatest(weights: np.ndarray, words: Sequence[int], axis: int) -> np.ndarray:
+    """The maximum of each word's tokens along an axis; 0 for words without any."""
+    numbers = np.asarray(words, int)
+    count = max(words, default=-1) + 1
+    parts = [weights.compress(numbers == word, axis).max(axis, initial=0.0) for word in range(count)]
+    return np.stack(parts, axis) if parts else weights.take([], axis)
 
 
 LEAST = 0.05  # of a target word's attention, for a source word to count as one that it looks at, too
