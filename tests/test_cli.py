@@ -86,11 +86,26 @@ def test_a_translation_that_was_killed_goes_on(model_dir, tmp_path, capsys, monk
     source.write_text(source.read_text() + "more\n")
     assert "which differs in text" in error_of(capsys, *command, "--beams", 2)
     lines(source, [*ENGLISH, ""])
-    code, out, _ = run(capsys, *command, "--beams", 2)
+    code, out, _ = run(capsys, *command, "--beams", 2, "--max-tokens", 500)  # the size of batches decides nothing
     assert code == 0 and "2 of 4 parts are there already" in out
     assert asked == [ENGLISH[:2], ENGLISH[2:4], ENGLISH[4:], ENGLISH[4:], [""]]
     assert output.read_bytes() == whole.read_bytes() and output.read_text().count("\n") == 7
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out"]
+
+
+def test_a_line_that_is_too_long_is_told_before_any_work(model_dir, tokenizer, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(parts, "PART", 2)
+    monkeypatch.setattr(files, "PART", 2)
+    model = tiny_model(vocab_size=len(tokenizer), positions="learned", max_position_embeddings=20)
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    first, second = lines(tmp_path / "a", ["A dog."] * 3), lines(tmp_path / "b", ["A cat.", "", "cat " * 50])
+    command = ("translate", tmp_path / "model", first, second, "-o", tmp_path / "out", "--beams", 1)
+    assert f"{second}, line 3 has" in error_of(capsys, *command)
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "a", "b"}
+    assert run(capsys, *command, "--truncate")[0] == 0
+    evaluate = ("evaluate", tmp_path / "model", second, lines(tmp_path / "c", ["Un chat."] * 3))
+    assert f"{second}, line 3 has" in error_of(capsys, *evaluate)
 
 
 def test_a_pipe_is_read_but_once(model_dir, tmp_path, capsys, expected):

@@ -43,6 +43,17 @@ def test_epochs_differ_and_repeat(lengths):
     assert next(iter(epochs(1))) != first
 
 
+def test_as_many_batches_as_updates_need(lengths):
+    plain, sampler = TokenBudgetSampler(lengths, 500, seed=0), TokenBudgetSampler(lengths, 500, seed=0, multiple=7)
+    assert len(plain) % 7
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        assert len(sampler) % 7 == 0
+        assert sorted(index for batch in sampler for index in batch) == list(range(len(lengths)))
+        assert max(len(batch) * lengths[batch].max() for batch in sampler) <= 500
+    assert len(TokenBudgetSampler([3, 3], 500, seed=0, multiple=4)) == 2  # two pairs make no four batches
+
+
 def test_a_pair_that_exceeds_the_budget_is_named():
     with pytest.raises(ValueError, match=r"pair 1 has 600 tokens .*max_tokens=512"):
         TokenBudgetSampler([[3, 4], [5, 600]], 512, seed=0)

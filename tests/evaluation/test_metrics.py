@@ -67,3 +67,5 @@ def test_bleu_of_papers_is_on_lower_cased_tokens_of_moses():
     assert found.score == pytest.approx(100 * math.exp(1 - 6 / 4) * (1 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25, abs=0.01)
     with pytest.raises(ValueError, match="as many"):
         moses_bleu(["a"], [], "de")
+    with pytest.raises(ValueError, match=r"got 'german' for the language of Moses's tokens, expected one of .*, de, "):
+        moses_bleu(["a"], ["a"], "german")

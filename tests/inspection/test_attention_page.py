@@ -105,7 +105,7 @@ def test_the_command(model_dir, tmp_path, capsys):
         (["-o", str(tmp_path / "a.txt")], "expected a name in .html"),
         (["-o", str(tmp_path / "b.json"), "--n-best", "2", "--beams", "2"], "shows one translation"),
         (["-o", str(tmp_path / "b.html"), "--layer", "1"], "a picture"),
-        (["-o", str(tmp_path / "b.png"), "--layer", "9"], "expected 0 to 1"),
+        (["-o", str(tmp_path / "b.png"), "--layer", "3"], "got layer 3, expected 1 to 2"),
         (["-o", str(tmp_path / "b.html"), "--target", "x", "--beams", "2"], "give either"),
     ):
         assert main(["attention", str(model_dir), ENGLISH[0], *words]) == 1

@@ -47,6 +47,7 @@ def test_ones_own_file(tmp_path):
         ("corpus.sizes={train: 0}", "corpus.sizes.train=0: expected a whole number of pairs"),
         ("corpus.sizes={train: a}", "corpus.sizes.train='a'"),
         ("corpus.train=[a, b]", "corpus.train is set, but corpus.name=copy brings its own pairs"),
+        ("corpus.max_pairs=5", "corpus.max_pairs is set, but corpus.name=copy brings its own pairs"),
         ("corpus.train=[1, 2]", "corpus.train: got .*expected a list of names"),
         ("model.vocab_size=5", "model.vocab_size is decided by the tokenizer"),
         ("model.eos_token_id=5", "model.eos_token_id is decided by the tokenizer"),

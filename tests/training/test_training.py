@@ -14,8 +14,10 @@ from tiny import SMALL
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
 from vanilla_transformer.inspection.curves import draw_curves, logged
+from vanilla_transformer.model.search import is_as_made
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints, mean_weights, rotate, select
+from vanilla_transformer.training.tasks import TranslationTask
 from vanilla_transformer.training.train import train
 from vanilla_transformer.training.trainer import DivergenceError, RecipeTrainer
 
@@ -162,6 +164,18 @@ def weights_after_one_step(recipe, run):
     return load_file(train(recipe, run).model / "model.safetensors"), losses(run)
 
 
+def test_evaluation_decodes_by_the_fast_search_in_float32(small_recipe, tmp_path, monkeypatch):
+    measure, seen = TranslationTask.measure, []
+
+    def watched(self, model, *args):
+        seen.append(is_as_made(model))
+        return measure(self, model, *args)
+
+    monkeypatch.setattr(TranslationTask, "measure", watched)
+    train(small_recipe("training.bf16=true", "training.max_steps=5"), tmp_path / "run")
+    assert seen == [True]
+
+
 def test_r_drop(small_recipe, tmp_path):
     """Without dropout there is nothing to be drawn together; with it, the loss is more by what the two are apart."""
     one = ("training.max_steps=1", "training.eval_steps=1", "training.average_checkpoints=1")
@@ -227,13 +241,14 @@ def test_mean_and_choice_of_checkpoints(tmp_path):
         (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}))
     (tmp_path / "tmp-checkpoint-4").mkdir()
 
-    def names(which, count, metric="bleu", greater=True):
-        return [path.name for path in select(tmp_path, which, count, metric, greater)]
+    def names(which, count, metric="bleu", greater=True, every=1):
+        return [path.name for path in select(tmp_path, which, count, metric, greater, every)]
 
     assert names("last", 2) == ["checkpoint-2", "checkpoint-3"]
     assert names("best", 2) == ["checkpoint-2", "checkpoint-3"]
     assert names("best", 1) == ["checkpoint-2"]
     assert names("best", 1, greater=False) == ["checkpoint-1"]
+    assert names("last", 3, every=2) == ["checkpoint-2", "checkpoint-3"]  # without that of an interrupt
     assert mean_weights(checkpoints(tmp_path))["w"].item() == 3.0
     rotate(tmp_path, [tmp_path / "checkpoint-2"])
     assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-2", "checkpoint-3"]  # the best, and the newest
@@ -392,8 +407,52 @@ def test_overwrite_deletes_nothing_before_all_is_known_to_be_right(finished, sma
 
 
 def test_a_finished_run_has_nothing_to_resume(finished, small_recipe):
-    with pytest.raises(ValueError, match=r"is finished: it has 12 of training.max_steps=12; raise max_steps"):
+    with pytest.raises(ValueError, match=r"is finished, after 12 steps: raise training\.max_steps"):
         train(small_recipe(), finished.run, resume=True)
+
+
+def test_killed_before_the_final_model_is_written(finished, small_recipe, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    monkeypatch.setattr(training, "finish", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(small_recipe(), run)
+    monkeypatch.undo()
+    assert train(small_recipe(), run, resume=True).step == 12
+    assert [path.name for path in checkpoints(run)] == ["checkpoint-10", "checkpoint-12"]
+    one, other = (json.loads((folder / "result.json").read_text()) for folder in (run, finished.run))
+    assert {**one, "minutes": 0} == {**other, "minutes": 0}
+    weights, expected = (load_file(folder / "model" / "model.safetensors") for folder in (run, finished.run))
+    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+
+
+def test_patience_that_is_spent_or_given_late(small_recipe, tmp_path):
+    recipe = small_recipe("training.patience=1", "training.eval_steps=1", "training.learning_rate=1e-9")
+    stopped = train(recipe, tmp_path / "run")
+    assert stopped.step < 12
+    with pytest.raises(ValueError, match=f"is finished, after {stopped.step} steps"):
+        train(recipe, stopped.run, resume=True)
+    train(small_recipe("training.max_steps=5"), tmp_path / "late")
+    late = train(small_recipe("training.max_steps=10", "training.patience=3"), tmp_path / "late", resume=True)
+    assert late.step == 10
+    commands = json.loads((late.run / "provenance.json").read_text())["commands"]
+    assert len(commands) == 2 and "max_steps: 10" in (late.run / "recipe.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("processes", 2), ("data", {"train": {"pairs": 120, "sha256": "another"}})]
+)
+def test_other_batches_are_not_gone_on_with(key, value, finished, small_recipe):
+    file = finished.run / "provenance.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    with pytest.raises(ValueError, match=f"would not go on with the batches it has stopped at .{key} was"):
+        train(small_recipe("training.max_steps=20"), finished.run, resume=True)
+
+
+def test_an_optimizer_that_is_missing_is_told_before_anything_is_deleted(finished, small_recipe, monkeypatch):
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    with pytest.raises(ValueError, match=r"optimizer=muon needs torch 2\.9"):
+        train(small_recipe("training.optimizer=muon"), finished.run, overwrite=True)
+    assert finished.model.is_dir()
 
 
 def test_a_fine_tuning_resumes_too(finished, small_recipe, tmp_path, monkeypatch):
@@ -426,10 +485,10 @@ def test_divergence_stops_and_says_what_to_change(rate, small_recipe, tmp_path, 
         monkeypatch.setattr(RecipeTrainer, "compute_loss", broken)
     settings = [] if rate != rate else [f"training.learning_rate={rate}", "training.warmup_steps=1"]
     with pytest.raises(
-        DivergenceError, match=r"step \d+ .* learning rate of .* gradient norm .*learning_rate"
+        DivergenceError, match=r"step \d+ .* gradient norm of [\dni][\d.an+ef-]* at a learning rate of .*learning_rate"
     ) as error:
         train(small_recipe(*settings), tmp_path / "run")
-    assert ("checkpoint-5 is from before" in str(error.value)) == (rate != rate)
+    assert ("checkpoint-5, which is from before" in str(error.value)) == (rate != rate)
 
 
 def test_a_model_that_does_not_read_its_source_is_told(warnings_of, small_recipe, tmp_path):

@@ -88,7 +88,7 @@ def test_truncation_on_request_is_counted(learned, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.translation.translate.logger.warning", messages.append)
     learned(["A cat.", "cat " * 50], truncation=True, num_beams=1)
     assert any("1 sources were cut to 20 tokens" in message for message in messages)
-    assert learned.encode(["cat " * 50], [0], True)[0][-1] == learned.tokenizer.eos_token_id
+    assert learned.cut(learned.encode(["cat " * 50]))[0][-1] == learned.tokenizer.eos_token_id
 
 
 @pytest.mark.parametrize(

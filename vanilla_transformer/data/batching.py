@@ -29,6 +29,8 @@ class TokenBudgetSampler(Sampler[list[int]]):
     Args:
         lengths: (pairs, 2) or (pairs,), lengths in tokens; a pair counts with its longer side.
         max_tokens: budget of padded tokens a side.
+        multiple: of what the number of batches is to be: of those that make one update of all processes. Some large
+            batches are halved for it: accelerate would show some twice, and the last update would be a small one.
 
     Raises:
         ValueError: for a pair that alone exceeds the budget.
@@ -38,7 +40,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
     batch_size = None
     drop_last = False
 
-    def __init__(self, lengths, max_tokens: int, seed: int):
+    def __init__(self, lengths, max_tokens: int, seed: int, multiple: int = 1):
         lengths = np.asarray(lengths)
         self.lengths = lengths.max(axis=1) if lengths.ndim == 2 else lengths
         longest = int(self.lengths.argmax())
@@ -49,6 +51,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
             )
         self.max_tokens = max_tokens
         self.seed = seed
+        self.multiple = multiple
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
@@ -56,6 +59,11 @@ class TokenBudgetSampler(Sampler[list[int]]):
         shuffled = rng.permutation(len(self.lengths))  # pairs of one length meet other neighbours in each epoch
         by_length = shuffled[np.argsort(self.lengths[shuffled], kind="stable")]
         batches = token_budget_batches(self.lengths, self.max_tokens, by_length)
+        while len(batches) % self.multiple:
+            largest = max(range(len(batches)), key=lambda i: len(batches[i]))
+            if len(batches[largest]) == 1:
+                break  # of as good as no data
+            batches[largest : largest + 1] = np.array_split(batches[largest], 2)
         self.batches = [batches[i] for i in rng.permutation(len(batches))]
 
     def __iter__(self) -> Iterator[list[int]]:

@@ -76,6 +76,12 @@ def is_pair(source: str, target: str) -> bool:
     return bool(source.strip() and target.strip())
 
 
+def whole_lines(source: Path, reference: Path) -> list[int]:
+    """The numbers, from 1 on, of the lines that are a pair in two parallel files."""
+    rows = zip(read_lines(source), read_lines(reference), strict=True)
+    return [number for number, row in enumerate(rows, start=1) if is_pair(*row)]
+
+
 def state_of(path: str | Path) -> tuple:
     """What tells that a file is another one than it was."""
     found = os.stat(path)

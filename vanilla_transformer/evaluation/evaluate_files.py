@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..data.checks import CorpusReport
-from ..data.corpora import read_corpus
+from ..data.corpora import read_corpus, whole_lines
 from ..translation import load_translator
 from ..translation.packing import Packing
-from .metrics import Score, moses_bleu, translation_scores
+from .metrics import Score, check_moses, moses_bleu, translation_scores
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,16 @@ def evaluate_files(
 
     Pairs with an empty side are left out, and counted aloud.
     """
+    if moses:
+        check_moses(moses)
     report = CorpusReport()
     pairs = read_corpus([str(source), str(reference)], "source", "reference", report=report)
     report.warn()
     translator = load_translator(model, dtype, packed=packed)
     sources, references = list(pairs["source"]), list(pairs["target"])
+    names = [f"{source}, line {number}" for number in whole_lines(source, reference)]
     start = time.perf_counter()
-    translations = [translation.text for translation in translator(sources, **options)]
+    translations = [translation.text for translation in translator(sources, names=names, **options)]
     seconds = time.perf_counter() - start
     defaults = translator.model.generation_config
     settings = {

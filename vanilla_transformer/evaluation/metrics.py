@@ -55,13 +55,12 @@ def moses_bleu(hypotheses: Sequence[str], references: Sequence[str], language: s
         language: of the text, such as "de", whose abbreviations and quotes Moses knows.
 
     Raises:
-        ImportError: without sacremoses (`pip install vanilla-transformer[moses]`).
+        ImportError, ValueError: those of `check_moses`.
         ValueError: if there are no sentences, or not as many hypotheses as references.
     """
-    try:
-        from sacremoses import MosesPunctNormalizer, MosesTokenizer
-    except ImportError as error:
-        raise ImportError("BLEU on tokens of Moses needs sacremoses: pip install sacremoses") from error
+    check_moses(language)
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
     check_sides(hypotheses, references)
     normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
 
@@ -71,6 +70,24 @@ def moses_bleu(hypotheses: Sequence[str], references: Sequence[str], language: s
     metric = BLEU(tokenize="none", force=True)  # the text is in tokens, which sacreBLEU would warn of
     result = metric.corpus_score([tokens(text) for text in hypotheses], [[tokens(text) for text in references]])
     return Score("BLEU-moses", result.score, f"lang:{language}|lower-cased, Moses|{metric.get_signature()}")
+
+
+def check_moses(language: str) -> None:
+    """Raise, before any work, where `moses_bleu` cannot be had.
+
+    Raises:
+        ImportError: without sacremoses (`pip install vanilla-transformer[moses]`).
+        ValueError: for a language without a list of abbreviations, which sacremoses would take for English.
+    """
+    try:
+        from sacremoses.corpus import NonbreakingPrefixes
+    except ImportError as error:
+        raise ImportError("BLEU on tokens of Moses needs sacremoses: pip install sacremoses") from error
+    known = set(NonbreakingPrefixes().available_langs.values())
+    if language not in known:
+        raise ValueError(
+            f"got {language!r} for the language of Moses's tokens, expected one of {', '.join(sorted(known))}"
+        )
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:

@@ -16,7 +16,7 @@ from sacrebleu.significance import PairedTest
 from tqdm.auto import tqdm
 
 from ..data.checks import CorpusReport
-from ..data.corpora import is_pair, read_corpus, read_lines
+from ..data.corpora import read_corpus, read_lines, whole_lines
 from ..evaluation.metrics import METRICS, Score, translation_scores
 from ..model.decoding import output_limit
 from ..translation import Translation, Translator, load_translator
@@ -102,8 +102,7 @@ def make_report(
     told = CorpusReport()
     pairs = read_corpus([str(source), str(reference)], "source", "reference", report=told)
     told.warn()
-    rows = enumerate(zip(read_lines(source), read_lines(reference), strict=True), start=1)
-    numbers = [number for number, row in rows if is_pair(*row)]  # of the lines that are whole pairs
+    numbers = whole_lines(source, reference)
     translator = load_translator(model)
     sources, references = list(pairs["source"]), list(pairs["target"])
     own = translator.model.generation_config.num_beams or 1

@@ -6,7 +6,7 @@ from typing import Literal
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .collect import attention_to, candidate_attention
-from .figures import plot_heads, plot_layers
+from .figures import layers_of, plot_heads, plot_layers
 from .page import attention_page
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -61,5 +61,8 @@ def show_attention(
     elif layer is None:
         plot_layers(best, kind or "cross", output)
     else:
+        count = len(layers_of(best, kind or "cross"))
+        if not 1 <= layer <= count:
+            raise ValueError(f"got layer {layer}, expected 1 to {count}")
         plot_heads(best, kind or "cross", layer - 1, output)
     return output

@@ -35,6 +35,14 @@ def publish(staged: Path, final: Path) -> None:
     sync(final.parent)
 
 
+def write_whole(file: Path, text: str) -> None:
+    """Text under its name at once, or not at all."""
+    aside = file.with_name(f"{TMP}{file.name}")
+    aside.write_text(text, "utf-8")
+    sync(aside)
+    os.replace(aside, file)
+
+
 def sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -55,13 +63,15 @@ def metric_history(run: Path, metric: str) -> dict[int, float]:
     return {entry["step"]: entry[metric] for entry in state["log_history"] if metric in entry}
 
 
-def select(run: Path, which: str, count: int, metric: str, greater_is_better: bool) -> list[Path]:
-    """The `count` checkpoints that a mean is taken of, oldest first.
+def select(run: Path, which: str, count: int, metric: str, greater_is_better: bool, every: int) -> list[Path]:
+    """The `count` checkpoints that a mean is taken of, oldest first: of the newest, and those of evaluations.
 
     Args:
         which: `"last"`, or `"best"` by `metric`, such as `"bleu"` on the validation set.
+        every: steps from one evaluation to the next.
     """
     paths = checkpoints(run)
+    paths = [path for path in paths if step_of(path) % every == 0 or path == paths[-1]]  # without those of interrupts
     if which == "best":
         sign = 1 if greater_is_better else -1
         history = metric_history(run, f"eval_{metric}")

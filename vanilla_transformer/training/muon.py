@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
-from transformers import TrainingArguments
+from transformers import PreTrainedModel, TrainingArguments
 
 
-def muon_with_adam(model: nn.Module, args: TrainingArguments) -> Optimizer:
+def muon_with_adam(model: PreTrainedModel, args: TrainingArguments) -> Optimizer:
     """Muon for the matrices of the layers; Adam, as `args` have it, for embeddings, gains and biases.
 
     The step of a matrix is its momentum with all singular values made nearly 1: directions that gradients seldom take
@@ -16,12 +16,9 @@ def muon_with_adam(model: nn.Module, args: TrainingArguments) -> Optimizer:
     Raises:
         ValueError: for a torch that has no Muon.
     """
-    if not hasattr(torch.optim, "Muon"):
-        raise ValueError(
-            f"training.optimizer=muon needs torch 2.9, and this is {torch.__version__}: get a newer one, or train "
-            "with --set training.optimizer=adam"
-        )
-    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}  # tied to the output's
+    check_muon()
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    tables.add(id(model.get_output_embeddings().weight))
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for parameter in model.parameters():
@@ -31,6 +28,15 @@ def muon_with_adam(model: nn.Module, args: TrainingArguments) -> Optimizer:
         torch.optim.Muon(matrices, rate, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
         AdamW(others, rate, betas, args.adam_epsilon, weight_decay=0.0, fused=True),
     )
+
+
+def check_muon() -> None:
+    """Raises: ValueError, for a torch that has no Muon."""
+    if not hasattr(torch.optim, "Muon"):
+        raise ValueError(
+            f"training.optimizer=muon needs torch 2.9, and this is {torch.__version__}: get a newer one, or train "
+            "with --set training.optimizer=adam"
+        )
 
 
 class Together(Optimizer):

@@ -116,8 +116,13 @@ class Recipe:
         if corpus.name == "files":
             missing = [split for split in ("train", "validation") if not getattr(corpus, split)]
             problems += [f"corpus.{split} is missing" for split in missing]
+            given = [name for name in ("sizes", "seed") if getattr(corpus, name)]
+            problems += [
+                f"corpus.{name} is for corpora that are made, and corpus.name=files reads one" for name in given
+            ]
         else:
             given = [split for split in SPLITS if getattr(corpus, split)]
+            given += [name for name in ("folder", "config_name", "max_pairs") if getattr(corpus, name) is not None]
             problems += [f"corpus.{s} is set, but corpus.name={corpus.name} brings its own pairs" for s in given]
         for split, size in (corpus.sizes or {}).items():
             if split not in SPLITS:
@@ -158,7 +163,10 @@ class Recipe:
                 "would not fit into a batch"
             )
         if self.model is not None:
-            self.model_config(vocab_size=1000)  # raises for a wrong preset, field or value
+            try:
+                self.model_config(vocab_size=1000)
+            except ValueError as error:  # a wrong preset, field or value
+                problems.append(str(error))
         if problems:
             raise ValueError("invalid recipe: " + "; ".join(problems))
 
@@ -211,7 +219,10 @@ def load_recipe(name: str, settings: Sequence[str] = ()) -> Recipe:
             raise ValueError(f"got --set {setting}: expected section.key=value, such as training.max_steps=100")
         section, _, rest = key.partition(".")
         if rest:
-            tree[section] = {**(tree.get(section) or {}), rest: parse(value, f"--set {setting}")}
+            fields = tree.get(section) or {}
+            if not isinstance(fields, dict):
+                raise ValueError(f"got --set {setting}, but {section} is {fields!r}, expected keys and values")
+            tree[section] = {**fields, rest: parse(value, f"--set {setting}")}
         else:
             tree[section] = parse(value, f"--set {setting}")
     return build(Recipe, tree, "")

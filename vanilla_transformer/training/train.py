@@ -1,7 +1,7 @@
 """One training from recipe to finished model, in a run folder that can be resumed.
 
 RUN/recipe.yaml       the recipe with all defaults filled in
-RUN/provenance.json   versions of the packages; of the data, pairs and hash per split
+RUN/provenance.json   versions of the packages, machine, processes, commands; of the data, pairs and hash per split
 RUN/tokenizer/        the joint vocabulary
 RUN/checkpoint-N/     weights, optimizer, schedule, random state: what a resumed training needs
 RUN/model/            the finished model: mean of the last or best checkpoints, with its tokenizer
@@ -9,6 +9,7 @@ RUN/result.json       validation scores of the newest checkpoint and of the mean
 """
 
 import json
+import math
 import os
 import platform
 import re
@@ -22,6 +23,8 @@ from pathlib import Path
 
 import torch
 import yaml
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import (
@@ -29,8 +32,10 @@ from transformers import (
     EarlyStoppingCallback,
     PreTrainedConfig,
     Seq2SeqTrainingArguments,
+    TrainerState,
     set_seed,
 )
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
 from ..data.vocabulary import learn_tokenizer
@@ -39,8 +44,9 @@ from ..model.configuration_vanilla_transformer import FamilyConfig
 from ..translation import Translator
 from ..translation.alignments import choose_heads
 from ..translation.shares import processes_of_launch
-from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, step_of
+from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, write_whole
 from .memory import keep_freed_memory
+from .muon import check_muon
 from .recipe import Recipe
 from .splits import fingerprint, load_splits, tokenize, version_of
 from .tasks import TASKS, TranslationTask
@@ -92,6 +98,8 @@ def train(
     if processes.is_main_process:
         check_run(recipe, run, resume, overwrite, from_model)
     processes.wait_for_everyone()  # the first one writes only behind the next such line
+    if recipe.training.optimizer == "muon":
+        check_muon()
     task = TASKS[recipe.task](recipe)
     set_seed(recipe.training.seed)
     with processes.main_process_first():  # which writes files that the others read
@@ -114,11 +122,18 @@ def train(
             "validation": tokenize(splits["validation"], encode, None, "validation", version),
         }
     processes.wait_for_everyone()
-    if not resume and processes.is_main_process:
-        if run.exists():
+    task.training_collator(tokenizer)  # raises for a tokenizer that it cannot use
+    if processes.is_main_process:
+        before = json.loads((run / PROVENANCE).read_text("utf-8")) if resume else {}
+        now = provenance(recipe, splits, processes.num_processes)
+        if resume:
+            check_same_data(before, now, run)
+        elif run.exists():
             shutil.rmtree(run)  # only now that corpus, tokenizer and model are known to be right
         tokenizer.save_pretrained(run / "tokenizer")
-        write_provenance(recipe, run, splits)
+        now["commands"] = [*before.get("commands", []), sys.argv]
+        write_whole(run / PROVENANCE, json.dumps(now, indent=2))
+        write_whole(run / "recipe.yaml", yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
     tqdm.write(
         f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, a vocabulary of {len(tokenizer)}; "
         f"checkpoints in {run}"
@@ -142,11 +157,15 @@ def train(
     if not torch.cuda.is_available():
         keep_freed_memory()
     newest = checkpoints(run)[-1] if resume else None
-    trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+    if newest and is_trained(recipe, state_of(newest)):  # and was killed before the final model was written
+        trainer.state = state_of(newest)
+    else:
+        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
     step = trainer.state.global_step
     if stop.stopped:
         return TrainingResult(run, None, step, splits)
-    finish(task, run, trainer, splits["validation"])
+    with trainer.model_as_made() as model:
+        finish(task, run, trainer, model, splits["validation"])
     processes.wait_for_everyone()  # none ends, well or badly, before the model is written
     return TrainingResult(run, run / "model", step, splits)
 
@@ -156,13 +175,16 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
     if resume:
         if from_model:
             raise ValueError("--from starts a new training and --resume goes on with one: give only one of them")
+        if overwrite:
+            raise ValueError("--overwrite deletes a training and --resume goes on with it: give only one of them")
         if not checkpoints(run):
             raise ValueError(f"{run} has no whole checkpoint to resume from: start without --resume")
         check_same_recipe(recipe, run)
-        done, wanted = step_of(checkpoints(run)[-1]), recipe.training.max_steps
-        if (run / "model").exists() and wanted is not None and done >= wanted:
+        state = state_of(checkpoints(run)[-1])
+        if (run / "model").exists() and is_trained(recipe, state):
             raise ValueError(
-                f"{run} is finished: it has {done} of training.max_steps={wanted}; raise max_steps to train on"
+                f"{run} is finished, after {state.global_step} steps: raise training.max_steps, num_train_epochs or "
+                "patience to train on"
             )
         return
     if from_model:
@@ -176,6 +198,21 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
             raise FileExistsError(f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o")
         if not (run / "recipe.yaml").exists():
             raise FileExistsError(f"{run} has no recipe.yaml, so it is no run, and is not deleted: choose another -o")
+
+
+def state_of(checkpoint: Path) -> TrainerState:
+    return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+
+
+def is_trained(recipe: Recipe, state: TrainerState) -> bool:
+    """Whether a run in this state has come to the end that its recipe gives it."""
+    t = recipe.training
+    in_vain = state.stateful_callbacks.get("Patience", {}).get("attributes", {}).get(COUNTER, 0)
+    return (
+        state.global_step >= (t.max_steps or math.inf)
+        or state.epoch >= (t.num_train_epochs or math.inf)
+        or in_vain >= (t.patience or math.inf)
+    )
 
 
 # What may change when a training goes on: how long it lasts, and what it shows on the way.
@@ -210,12 +247,11 @@ def new_base(task: TranslationTask, train_pairs: Dataset):
             raise FileNotFoundError(f"tokenizer.path={recipe.tokenizer.path} does not exist: name its folder")
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer.path)
     else:
-        tokenizer = learn_tokenizer(
-            task.texts(train_pairs),
-            recipe.tokenizer.vocab_size,
-            template=task.template,
-            model_max_length=recipe.corpus.max_length,
-        )
+        learned = None
+        if PartialState().is_main_process:
+            learned = learn_tokenizer(task.texts(train_pairs), recipe.tokenizer.vocab_size, template=task.template)
+        tokenizer = broadcast_object_list([learned])[0]
+    tokenizer.model_max_length = recipe.corpus.max_length  # a figure for the user, nothing is cut to it
     model = task.model_class._from_config(
         recipe.model_config(vocab_size=len(tokenizer)), attn_implementation=recipe.training.attn_implementation
     )
@@ -300,7 +336,7 @@ def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTraini
         eval_steps=t.eval_steps,
         save_strategy="steps",
         save_steps=t.eval_steps,
-        logging_steps=min(100, t.eval_steps),
+        logging_steps=max(n for n in range(1, 101) if t.eval_steps % n == 0),  # no sum of losses spans a checkpoint
         metric_for_best_model=task.metric,
         greater_is_better=task.greater_is_better,
         ddp_find_unused_parameters=False,
@@ -321,30 +357,46 @@ def mixed_precision(recipe: Recipe) -> bool:
     return computes_in_bfloat16() if recipe.training.bf16 == "auto" else recipe.training.bf16
 
 
+COUNTER = "early_stopping_patience_counter"
+
+
 class Patience(EarlyStoppingCallback):
     """Goes on counting where a run that resumes had stopped; transformers begin anew."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
-        before = state.stateful_callbacks.get(type(self).__name__, {})
-        self.early_stopping_patience_counter = before.get("attributes", {}).get("early_stopping_patience_counter", 0)
+        before = state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # a run may be given one late
+        self.early_stopping_patience_counter = before["attributes"].get(COUNTER, 0)
 
 
 def early_stopping(recipe: Recipe) -> list:
     return [Patience(recipe.training.patience)] if recipe.training.patience else []
 
 
-def write_provenance(recipe: Recipe, run: Path, splits: dict[str, Dataset]) -> None:
-    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True), "utf-8")
-    facts = {
+PROVENANCE = "provenance.json"
+
+
+def provenance(recipe: Recipe, splits: dict[str, Dataset], processes: int) -> dict:
+    """What a run depends on beside its recipe."""
+    return {
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
         "machine": {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "processes": processes,
         "bf16": mixed_precision(recipe),
-        "command": sys.argv,
         "data": {name: {"pairs": len(split), "sha256": fingerprint(split)} for name, split in splits.items()},
     }
-    (run / "provenance.json").write_text(json.dumps(facts, indent=2), "utf-8")
+
+
+def check_same_data(before: dict, now: dict, run: Path) -> None:
+    """Raise where the batches to come would be others than those of the run that goes on."""
+    kept = ("processes", "data")
+    differences = [f"{name} was {before.get(name)}, now {now[name]}" for name in kept if before.get(name) != now[name]]
+    if differences:
+        raise ValueError(
+            f"{run} would not go on with the batches it has stopped at ({'; '.join(differences)}): give it the same "
+            "corpus and as many processes, or start anew in another folder, with --from a checkpoint of this one"
+        )
 
 
 BLIND = 0.05  # nats a token
@@ -381,9 +433,9 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, validation: Dataset) -> None:
+def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, validation: Dataset) -> None:
     """Average, score the newest weights and the mean on the validation set, and save the mean."""
-    model, tokenizer = trainer.accelerator.unwrap_model(trainer.model).eval(), trainer.processing_class
+    tokenizer = trainer.processing_class
 
     def scores() -> dict:
         loss = trainer.nats_per_token(model, trainer.eval_dataset)

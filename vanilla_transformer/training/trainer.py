@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from datasets import Dataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import Seq2SeqTrainer, TrainerCallback
+from transformers import PreTrainedModel, Seq2SeqTrainer, TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
@@ -62,7 +63,10 @@ class RecipeTrainer(Seq2SeqTrainer):
         return super().create_optimizer(model)
 
     def get_train_dataloader(self) -> DataLoader:
-        sampler = TokenBudgetSampler(lengths_of(self.train_dataset), self.recipe.max_tokens, self.recipe.seed)
+        of_an_update = self.args.gradient_accumulation_steps * self.args.world_size
+        sampler = TokenBudgetSampler(
+            lengths_of(self.train_dataset), self.recipe.max_tokens, self.recipe.seed, multiple=of_an_update
+        )
         self.add_callback(TellsTheEpoch(sampler))
         return self.accelerator.prepare(self.loader(self.train_dataset, sampler, self.training_collator))
 
@@ -86,15 +90,13 @@ class RecipeTrainer(Seq2SeqTrainer):
         return loss
 
     def diverged(self, loss: float) -> str:
-        rate = self._get_learning_rate()
-        norms = [entry["grad_norm"] for entry in self.state.log_history if "grad_norm" in entry]
-        norm = norms[-1] if norms else "none"
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         good = checkpoints(Path(self.args.output_dir))
         return (
-            f"training diverged: step {self.state.global_step + 1} has a loss of {loss:.4g} nats a token at a "
-            f"learning rate of {rate:.3g}, and the last gradient norm that was logged is {norm}. "
-            "Lower training.learning_rate, lengthen training.warmup_steps, or set model.residual=pre"
-            + (f"; {good[-1]} is from before" if good else "")
+            f"training diverged: step {self.state.global_step + 1} has a loss of {loss:.4g} nats a token and a "
+            f"gradient norm of {norm:.4g} at a learning rate of {self._get_learning_rate():.3g}. Lower "
+            "training.learning_rate, lengthen training.warmup_steps, or set model.residual=pre"
+            + (f"; start anew, or --from {good[-1]}, which is from before" if good else "")
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -130,10 +132,11 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
         """Loss in nats per target token over the whole set, what the task measures, and some of its outputs."""
-        model = self.accelerator.unwrap_model(self.model).eval()
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
-        measured, shown = self.task.measure(model, self.processing_class, self.validation_text, self.batches(dataset))
-        metrics = {"loss": self.nats_per_token(model, dataset), **measured}
+        with self.model_as_made() as model:
+            text, batches = self.validation_text, self.batches(dataset)
+            measured, shown = self.task.measure(model, self.processing_class, text, batches)
+            metrics = {"loss": self.nats_per_token(model, dataset), **measured}
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         self.log(metrics)
         if self.is_world_process_zero():
@@ -142,6 +145,18 @@ class RecipeTrainer(Seq2SeqTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         self.count_anew()  # the time of an evaluation is not that of training
         return metrics
+
+    @contextmanager
+    def model_as_made(self) -> Iterator[PreTrainedModel]:
+        """The model for evaluation, without what mixed precision has made of its `forward`: it decodes in float32, by
+        the fast search, as its users will."""
+        model = self.accelerator.unwrap_model(self.model).eval()
+        changed = vars(model).pop("forward", None)
+        try:
+            yield model
+        finally:
+            if changed is not None:
+                model.forward = changed
 
     def batches(self, dataset: Dataset) -> Iterator[dict]:
         """All of a validation set, the same batches each time."""
@@ -168,7 +183,8 @@ class RecipeTrainer(Seq2SeqTrainer):
         """Those that the final mean is taken of, as things stand."""
         recipe, task = self.recipe, self.task
         run = Path(self.args.output_dir)
-        return select(run, recipe.average, recipe.average_checkpoints, task.metric, task.greater_is_better)
+        count, every = recipe.average_checkpoints, recipe.eval_steps
+        return select(run, recipe.average, count, task.metric, task.greater_is_better, every)
 
     def _get_output_dir(self, trial) -> str:
         """transformers writes a checkpoint in place; here it does so in a folder aside (see `_save_checkpoint`)."""

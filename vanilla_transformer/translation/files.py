@@ -4,6 +4,7 @@ import hashlib
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -11,9 +12,9 @@ from tqdm.auto import tqdm
 from ..data.corpora import read_lines, state_of
 from .alignments import AlignmentHeads, pharaoh
 from .packing import Packing
-from .parts import Parts
+from .parts import PART, Parts
 from .shares import processes_of_launch
-from .translate import Translation, load_translator
+from .translate import MAX_TOKENS, Translation, load_translator
 
 STDIN = Path("-")
 PATIENCE = timedelta(days=30)  # that a process which is done waits for the others
@@ -30,6 +31,8 @@ def translate_files(
     n_best: int = 1,
     scores: bool = False,
     alignments: bool | AlignmentHeads = False,
+    truncation: bool = False,
+    max_tokens: int = MAX_TOKENS,
     progress: bool = False,
     **options,
 ) -> None:
@@ -45,7 +48,7 @@ def translate_files(
         alignments: append TAB and the links of its words, `0-0 1-2` (source and target word, from 0 on).
         progress: show a bar on stderr.
         dtype, packed: those of `load_translator`.
-        options: those of `Translator.candidates`.
+        truncation, max_tokens, options: those of `Translator.candidates`.
 
     Raises:
         FileExistsError: if `output` exists, unless `overwrite` is set.
@@ -60,38 +63,51 @@ def translate_files(
     # What can be read but once (standard input, a pipe) is kept.
     kept = {file: list(lines_of(file)) for file in files if not file.is_file()}
 
-    def lines() -> Iterator[str]:
+    def lines() -> Iterator[tuple[str, str]]:
+        """Where each line stands, and its text."""
         for file in files:
-            yield from kept[file] if file in kept else lines_of(file)
+            name = "standard input" if file == STDIN else str(file)
+            for number, line in enumerate(kept[file] if file in kept else lines_of(file), start=1):
+                yield f"{name}, line {number}", line
 
+    settings = dict(n_best=n_best, scores=scores, return_alignments=alignments, truncation=truncation, **options)
     if output is None:
-        sources = list(lines())
+        names, texts = sides(lines())
         translator = load_translator(model, dtype, packed=packed)
-        candidates = translator.candidates(
-            sources, n_best=n_best, scores=scores, return_alignments=alignments, progress=progress, **options
-        )
+        candidates = translator.candidates(texts, names=names, progress=progress, max_tokens=max_tokens, **settings)
         sys.stdout.write(text_of(candidates, scores, bool(alignments)))
         return
+    translator = load_translator(model, dtype, packed=packed)
     digest, count = hashlib.sha256(), 0
-    for count, line in enumerate(lines(), start=1):  # what is no text is told before any work  # noqa: B007
-        digest.update(f"{line}\n".encode(errors="surrogatepass"))
+    every_line = lines()
+    while some := list(islice(every_line, PART)):  # what cannot be translated is told before any work
+        names, texts = sides(some)
+        count += len(texts)
+        digest.update("".join(f"{text}\n" for text in texts).encode(errors="surrogatepass"))
+        if not truncation and translator.source_limit < sys.maxsize:
+            translator.check_lengths(translator.encode(texts), names)
     asked: dict = {
         "model": str(model),
         "model's files": files_of(Path(model)),
         "text": digest.hexdigest(),
         "dtype": dtype,
+        "packed": packed,
+        **settings,
+        "return_alignments": str(alignments),
     }
-    asked |= {"packed": packed, "n_best": n_best, "scores": scores, "alignments": str(alignments), **options}
-    translator = load_translator(model, dtype, packed=packed)
     parts = Parts(output, asked, count, processes)
     with tqdm(total=parts.open_lines(), unit="text", desc="translating", disable=not progress) as bar:
-        for part, first, chunk in parts.chunks(lines()):
-            candidates = translator.candidates(
-                chunk, n_best=n_best, scores=scores, return_alignments=alignments, first=first, **options
-            )
+        for part, some in parts.chunks(lines()):
+            names, texts = sides(some)
+            candidates = translator.candidates(texts, names=names, max_tokens=max_tokens, **settings)
             parts.write(part, text_of(candidates, scores, bool(alignments)))
-            bar.update(len(chunk))
+            bar.update(len(texts))
     parts.join()
+
+
+def sides(lines: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    names, texts = zip(*lines, strict=True) if (lines := list(lines)) else ((), ())
+    return list(names), list(texts)
 
 
 def lines_of(file: Path) -> Iterable[str]:

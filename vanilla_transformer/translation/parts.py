@@ -7,11 +7,13 @@ import shutil
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
 PART = 2000  # lines of the input
+Line = TypeVar("Line")
 
 
 class Parts:
@@ -53,9 +55,8 @@ class Parts:
         starts = (int(name.stem) * PART for name in self.names if name not in self.there)
         return sum(min(PART, self.lines - start) for start in starts)
 
-    def chunks(self, lines: Iterable[str]) -> Iterator[tuple[Path, int, list[str]]]:
-        """The parts to be written by this process, each with its lines of the whole input, and the place of the first
-        of them.
+    def chunks(self, lines: Iterable[Line]) -> Iterator[tuple[Path, list[Line]]]:
+        """The parts to be written by this process, each with its lines of the whole input.
 
         Raises:
             ValueError: if the input has become shorter.
@@ -66,7 +67,7 @@ class Parts:
             if len(chunk) != min(PART, self.lines - number * PART):
                 raise ValueError("the input has changed while it was translated: leave it alone, and begin again")
             if name in mine:
-                yield name, number * PART, chunk
+                yield name, chunk
 
     def write(self, part: Path, text: str) -> None:
         aside = part.with_suffix(".tmp")

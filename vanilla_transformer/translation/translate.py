@@ -93,7 +93,7 @@ class Translator:
         max_tokens: int = MAX_TOKENS,
         truncation: bool = False,
         progress: bool = False,
-        first: int = 0,
+        names: Sequence[str] | None = None,
     ) -> list[list[Translation]]:
         """The `n_best` candidates of each text; blank texts have blank translations.
 
@@ -105,7 +105,7 @@ class Translator:
             max_tokens: padded source tokens times beams that one batch may hold.
             truncation: cut sources that are longer than the model's positions (and say so), instead of an error.
             progress: show a bar on stderr.
-            first: place of the first text in a larger file, for messages.
+            names: what messages call each text; "line 1" and so on, by default.
 
         Raises:
             ValueError: for beams and candidates that do not fit, and for sources that are too long.
@@ -118,7 +118,18 @@ class Translator:
             raise ValueError(f"got n_best={n_best} with num_beams={num_beams}: expected 1 <= n_best <= num_beams")
         results: list[list[Translation]] = [[Translation("")] * n_best] * len(texts)
         filled = [i for i, text in enumerate(texts) if text.strip()]
-        sources = self.encode([texts[i] for i in filled], [first + i for i in filled], truncation)
+        sources = self.encode([texts[i] for i in filled])
+        if truncation:
+            sources = self.cut(sources)
+        else:
+            self.check_lengths(sources, [names[i] if names else f"line {i + 1}" for i in filled])
+        usual = self.tokenizer.model_max_length
+        longer = sum(len(ids) > usual for ids in sources)
+        if longer:
+            logger.warning(
+                f"{longer} of {len(sources)} sources are longer than the {usual} tokens that training admits: "
+                "they are translated whole, but expect worse translations"
+            )
         lengths = torch.tensor([len(ids) for ids in sources])
         settings = {"num_beams": num_beams, "num_return_sequences": n_best, "do_sample": False}
         settings |= dict.fromkeys(("output_scores", "return_dict_in_generate"), scores and num_beams > 1)
@@ -144,7 +155,8 @@ class Translator:
         if capped:
             logger.warning(
                 f"{capped} of {len(filled) * n_best} translations were cut at their length limit (source length + 50 "
-                "tokens, section 6.1 of the paper) before they ended: they may repeat themselves"
+                "tokens, section 6.1 of the paper, and at most generation_config.max_length="
+                f"{self.model.generation_config.max_length}) before they ended: they may repeat themselves"
             )
         if return_alignments:
             flat = [(text, answer) for text, answers in zip(texts, results, strict=True) for answer in answers]
@@ -191,7 +203,7 @@ class Translator:
         words that target and source tokens belong to. What is beyond the model's positions is cut off, with a warning.
         """
         places = [i for i, pair in enumerate(pairs) if all(text.strip() for text in pair)]
-        sources = self.encode([pairs[i][0] for i in places], places, truncation=True)
+        sources = self.cut(self.encode([pairs[i][0] for i in places]))
         if said is not None:
             targets = [list(said[i]) for i in places]
         else:
@@ -217,32 +229,35 @@ class Translator:
                 cross = stacked(output.cross_attentions, row)[:, :, : 1 + len(targets[i]), : len(sources[i])]
                 yield places[i], cross, *words
 
-    def encode(self, texts: list[str], numbers: list[int], truncation: bool) -> list[list[int]]:
-        """Token ids of each text; `numbers` are the texts' places in the caller's list, for messages."""
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Token ids of each text."""
         for text in texts:
             reject_surrogates(text)
-        sources = self.tokenizer(texts, verbose=False)["input_ids"] if texts else []
-        limit = position_limit(self.model.get_encoder(), self.model.config) or sys.maxsize
-        too_long = [i for i, ids in enumerate(sources) if len(ids) > limit]
-        if too_long and not truncation:
+        return self.tokenizer(texts, verbose=False)["input_ids"] if texts else []
+
+    @property
+    def source_limit(self) -> int:
+        """Tokens that a source may have."""
+        return position_limit(self.model.get_encoder(), self.model.config) or sys.maxsize
+
+    def check_lengths(self, sources: list[list[int]], names: Sequence[str]) -> None:
+        """Raises: ValueError, for sources that are longer than the model's positions."""
+        too_long = [i for i, ids in enumerate(sources) if len(ids) > self.source_limit]
+        if too_long:
             first = too_long[0]
             raise ValueError(
-                f"line {numbers[first] + 1} has {len(sources[first])} tokens, but positions end at {limit} "
-                f"({len(too_long)} such lines): split the sentences, or cut them with truncation=True (--truncate)"
+                f"{names[first]} has {len(sources[first])} tokens, but positions end at {self.source_limit} "
+                f"({len(too_long)} such lines): split the sentences, or cut them with `translate --truncate`, "
+                "truncation=True in Python"
             )
+
+    def cut(self, sources: list[list[int]]) -> list[list[int]]:
+        """Sources without what is beyond the model's positions, with a warning."""
+        limit = self.source_limit
+        too_long = sum(len(ids) > limit for ids in sources)
         if too_long:
-            logger.warning(f"{len(too_long)} sources were cut to {limit} tokens, the end of the model's positions")
-            end = sources[too_long[0]][-1:]  # every source ends with </s>
-            for i in too_long:
-                sources[i] = sources[i][: limit - 1] + end
-        usual = self.tokenizer.model_max_length
-        longer = sum(len(ids) > usual for ids in sources)
-        if longer and not too_long:
-            logger.warning(
-                f"{longer} of {len(sources)} sources are longer than the {usual} tokens seen in training: they are "
-                "translated whole, but expect worse translations"
-            )
-        return sources
+            logger.warning(f"{too_long} sources were cut to {limit} tokens, the end of the model's positions")
+        return [ids if len(ids) <= limit else ids[: limit - 1] + ids[-1:] for ids in sources]  # </s> stays
 
     @torch.inference_mode()
     def generate(self, batch: list[list[int]], settings: dict) -> tuple[list[list[Translation]], int]:
