@@ -129,7 +129,7 @@ def test_devices_and_links_stay_what_they_are(model_dir, tmp_path, capsys, expec
 
 
 def test_several_processes_divide_files_into_one(model_dir, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(files, "processes_of_launch", lambda _: SimpleNamespace(num_processes=2, process_index=0))
+    monkeypatch.setattr(files, "processes_of_launch", lambda: SimpleNamespace(num_processes=2, process_index=0))
     source = lines(tmp_path / "a", ENGLISH)
     assert "an output with -o" in error_of(capsys, "translate", model_dir, source)
     assert "name the files" in error_of(capsys, "translate", model_dir, "-o", tmp_path / "out")

@@ -271,6 +271,8 @@ def run_translate(arguments) -> None:
 
 def run_evaluate(arguments) -> None:
     prepare(arguments)
+    from accelerate import PartialState
+
     from .evaluation.evaluate_files import evaluate_files
     from .translation.files import check_output
 
@@ -282,6 +284,8 @@ def run_evaluate(arguments) -> None:
         moses=arguments.moses,
         **decoding_settings(arguments),
     )
+    if not PartialState().is_main_process:
+        return
     for example in evaluation.examples[: arguments.show]:
         print("\n".join(f"{label:>11}: {text}" for label, text in dataclasses.asdict(example).items()) + "\n")
     print(evaluation.table())

@@ -217,6 +217,19 @@ def test_a_model_that_was_changed_takes_the_long_road(touch, used):
     assert not used
 
 
+def test_several_processes_search_fast_unless_they_share_the_weights(used):
+    model = ending(2.0)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model.generate(random_ids(2, 5), max_new_tokens=4)
+        assert len(used) == 1
+        model.model.encoder.layers[0]._is_fsdp_managed_module = True
+        model.generate(random_ids(2, 5), max_new_tokens=4)
+        assert len(used) == 1
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_a_source_of_padding_alone_is_read_as_elsewhere():
     ids, mask = sources()
     mask[2] = 0

@@ -10,6 +10,7 @@ from ..data.checks import CorpusReport
 from ..data.corpora import read_corpus, whole_lines
 from ..translation import load_translator
 from ..translation.packing import Packing
+from ..translation.shares import in_shares, processes_of_launch
 from .metrics import Score, check_moses, moses_bleu, translation_scores
 
 
@@ -57,10 +58,12 @@ def evaluate_files(
     `dtype` and `packed` those of `load_translator`. With a language for `moses`, the scores of `moses_bleu` are there
     as well.
 
-    Pairs with an empty side are left out, and counted aloud.
+    Pairs with an empty side are left out, and counted aloud. The processes of `accelerate launch` divide the rest.
     """
     if moses:
         check_moses(moses)
+    processes = processes_of_launch()
+    options["progress"] = options.get("progress", False) and processes.is_main_process
     report = CorpusReport()
     pairs = read_corpus([str(source), str(reference)], "source", "reference", report=report)
     report.warn()
@@ -68,7 +71,12 @@ def evaluate_files(
     sources, references = list(pairs["source"]), list(pairs["target"])
     names = [f"{source}, line {number}" for number in whole_lines(source, reference)]
     start = time.perf_counter()
-    translations = [translation.text for translation in translator(sources, names=names, **options)]
+
+    def work(share: list[tuple[str, str]]) -> list[str]:
+        texts, places = ([row[side] for row in share] for side in (0, 1))
+        return [translation.text for translation in translator(texts, names=places, **options)]
+
+    translations = in_shares(work, list(zip(sources, names, strict=True)))
     seconds = time.perf_counter() - start
     defaults = translator.model.generation_config
     settings = {

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import torch
 from torch.nn.modules import module as module_hooks
+from transformers.integrations.fsdp import is_fsdp_managed_module
 
 from .steps import Steps
 
@@ -42,8 +43,13 @@ def asked_for(model, generation_config, kwargs: dict) -> set[str]:
 
 def is_known(model, asked: set[str]) -> bool:
     """Whether this asks for tokens alone, the most probable ones or those of beams, of a model as it was made."""
-    alone = not torch.distributed.is_available() or not torch.distributed.is_initialized()
-    return asked <= INPUTS | SETTINGS and alone and is_as_made(model)
+    return asked <= INPUTS | SETTINGS and is_as_made(model) and not is_sharded(model)
+
+
+def is_sharded(model) -> bool:
+    """Whether each process holds a part of the weights, so that all have to ask for them together."""
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return several and any(is_fsdp_managed_module(part) for part in model.modules())
 
 
 def is_as_made(model) -> bool:

@@ -16,7 +16,6 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -54,7 +53,6 @@ from .trainer import RecipeTrainer, StopOnInterrupt
 
 logger = logging.get_logger(__name__)
 
-PATIENCE = timedelta(hours=12)  # that processes wait for the one that tokenizes a large corpus
 CPUINFO = Path("/proc/cpuinfo")
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
@@ -94,7 +92,7 @@ def train(
             "recipes divide batches among processes (DDP), and accelerate was told to shard parameters (FSDP): launch "
             "with another configuration, or shard with scripts/run_translation.py"
         )
-    processes = processes_of_launch(PATIENCE)
+    processes = processes_of_launch()
     if processes.is_main_process:
         check_run(recipe, run, resume, overwrite, from_model)
     processes.wait_for_everyone()  # the first one writes only behind the next such line

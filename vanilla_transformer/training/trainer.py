@@ -235,7 +235,8 @@ class StopOnInterrupt(TrainerCallback):
     """
 
     def __init__(self):
-        self.stopped = False
+        self.asked = False  # this process
+        self.stopped = False  # all of them, after the same step
         self.heard = -math.inf  # when, in seconds
         self.handlers = {}
 
@@ -250,17 +251,17 @@ class StopOnInterrupt(TrainerCallback):
         self.heard = now
         if now - before < self.echo:
             return
-        if self.stopped:
+        if self.asked:
             raise KeyboardInterrupt
-        self.stopped = True
+        self.asked = True
         if self.tells:
             tqdm.write("stopping: saving a checkpoint after this step (once more to stop at once)")
 
     def on_step_end(self, args, state, control, **kwargs):
-        if args.world_size > 1:  # each hears of it at another moment: all save after the same step
-            heard = torch.tensor(int(self.stopped), device=args.device)
+        heard = torch.tensor(int(self.asked), device=args.device)
+        if args.world_size > 1:  # each hears of it at another moment, even in the middle of the next line
             torch.distributed.all_reduce(heard, torch.distributed.ReduceOp.MAX)
-            self.stopped = bool(heard)
+        self.stopped = bool(heard)
         if self.stopped:
             control.should_save = control.should_training_stop = True
         return control

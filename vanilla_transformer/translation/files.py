@@ -3,7 +3,6 @@
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from .shares import processes_of_launch
 from .translate import MAX_TOKENS, Translation, load_translator
 
 STDIN = Path("-")
-PATIENCE = timedelta(days=30)  # that a process which is done waits for the others
 
 
 def translate_files(
@@ -56,7 +54,7 @@ def translate_files(
             `output` to put them together in.
     """
     check_output(output, overwrite)
-    processes = processes_of_launch(PATIENCE)
+    processes = processes_of_launch()
     files = files or [STDIN]
     if processes.num_processes > 1 and (output is None or not all(file.is_file() for file in files)):
         raise ValueError("several processes divide files and write one: name the files, and an output with -o")

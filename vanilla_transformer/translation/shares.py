@@ -12,13 +12,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def processes_of_launch(patience: timedelta) -> PartialState:
-    """The processes that `accelerate launch` has started together, or this one alone.
+PATIENCE = timedelta(days=30)  # that processes wait for the last one, or for the one that tokenizes a large corpus
 
-    Args:
-        patience: how long they wait for each other.
-    """
-    processes = PartialState(cpu=not torch.cuda.is_available(), timeout=patience)
+
+def processes_of_launch() -> PartialState:
+    """The processes that `accelerate launch` has started together, or this one alone."""
+    processes = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
     atexit.register(leave)
     return processes
 
