@@ -28,6 +28,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--name", required=True, help="of the model, and of the card")
     parser.add_argument("--scores", type=Path, nargs="+", required=True, metavar="JSON", help="of `evaluate --json`")
     parser.add_argument("--dataset", required=True, help="what the data are called")
+    parser.add_argument("--hub-id", help="of the model, where its weights are published (default: the path RUN/model)")
     parser.add_argument("--dataset-id", help="their id on the Hub, if they have one")
     parser.add_argument("--terms", required=True, help="on which the data may be used")
     parser.add_argument("--license", default="mit", help="of the model (default: mit)")
@@ -42,6 +43,7 @@ def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
             task_type="translation",
             dataset_type=arguments.dataset_id or arguments.dataset,
             dataset_name=f"{arguments.dataset}, {Path(evaluation['source']).name}",
+            dataset_config=Path(evaluation["source"]).name,  # by which results are told apart; names are not read
             metric_type=score["name"].lower(),
             metric_name=f"{score['name']} ({how(evaluation)}; {score['signature']})",
             metric_value=round(score["score"], 2),
@@ -68,19 +70,37 @@ def how(evaluation: dict) -> str:
     return f"{beams}, {settings['dtype']}" + (f", packed {settings['packed']}" if settings["packed"] else "")
 
 
+def row(data: str, weights: str, search: str, score: dict, milliseconds: str = "") -> str:
+    signature = score["signature"].replace("|", r"\|")  # of a table's cells; sacreBLEU's own part with it
+    return (
+        f"| {data} | {weights} | {search} | {score['name']} | {score['score']:.2f} | `{signature}` | {milliseconds} |"
+    )
+
+
+def command(provenance: dict, words: list[str]) -> str:
+    launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", str(provenance["processes"]), "-m"]
+    program = [*launch, "vanilla_transformer"] if provenance["processes"] > 1 else ["vanilla-transformer"]
+    return shlex.join([*program, *words[1:]])
+
+
 def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], picture: Path) -> str:
     source, target = recipe["corpus"]["source_lang"], recipe["corpus"]["target_lang"]
     machine, data = provenance["machine"], provenance["data"]
+    mean = WEIGHTS["mean"].format(len(result["mean_of"]))
     scores = [
-        f"| {Path(e['source']).name} | {how(e)} | {score['name']} | {score['score']:.2f} | `{score['signature']}` | "
-        f"{1000 * e['seconds'] / e['pairs']:.1f} |"
+        row(
+            Path(e["source"]).name,
+            mean if Path(e["model"]).name == "model" else Path(e["model"]).name,
+            how(e),
+            score,
+            f"{1000 * e['seconds'] / e['pairs']:.1f} ({e['settings']['threads']})",
+        )
         for e in evaluations
         for score in e["scores"]
     ]
     searched = how({"settings": {**result["decoding"], "dtype": "float32", "packed": None}})
     validated = [
-        f"| validation, {WEIGHTS[which].format(len(result['mean_of']))} | {searched} | {name} | "
-        f"{score['score']:.2f} | `{score['signature']}` | |"
+        row("validation", WEIGHTS[which].format(len(result["mean_of"])), searched, {"name": name, **score})
         for which, values in result["validation"].items()
         for name, score in values.items()
         if isinstance(score, dict)
@@ -106,7 +126,7 @@ parameters, trained by [vanilla_transformer](https://pypi.org/project/vanilla-tr
 import vanilla_transformer
 from transformers import pipeline
 
-translator = pipeline("translation", model="{arguments.name}")
+translator = pipeline("translation", model="{arguments.hub_id or arguments.run / "model"}")
 ```
 
 Without the package, `AutoModelForSeq2SeqLM.from_pretrained(..., trust_remote_code=True)` reads the code that stands
@@ -114,8 +134,8 @@ beside the weights.
 
 ## Scores
 
-| data | decoding | metric | score | signature | ms a sentence |
-|---|---|---|---|---|---|
+| data | weights | decoding | metric | score | signature | ms a sentence, in batches (CPU threads) |
+|---|---|---|---|---|---|---|
 {chr(10).join([*scores, *validated])}
 
 Beam scores are divided by length ** {evaluations[-1]["settings"]["length_penalty"]}, in the validation rows by
@@ -125,12 +145,13 @@ length ** {result["decoding"]["length_penalty"]}. Loss on the validation set: {l
 ## Training
 
 ```sh
-{shlex.join(["vanilla-transformer", *provenance["command"][1:]])}
+{chr(10).join(command(provenance, words) for words in provenance["commands"])}
 ```
 
-{result["step"]} updates in {result["minutes"]} minutes on {machine["processor"]} ({machine["threads"]} threads); the
-weights are the mean of {", ".join(result["mean_of"])}. Data: {arguments.dataset}, {data["train"]["pairs"]:,} pairs;
-terms: {arguments.terms}. {", ".join(f"{name} {number}" for name, number in provenance["packages"].items())}.
+{result["step"]} updates in {result["minutes"]} minutes on {machine["processor"]}
+(processes: {provenance["processes"]}, threads of each: {machine["threads"]}); the weights are the mean of
+{", ".join(result["mean_of"])}. Data: {arguments.dataset}, {data["train"]["pairs"]:,} pairs; terms: {arguments.terms}.
+{", ".join(f"{name} {number}" for name, number in provenance["packages"].items())}.
 
 ![curves]({picture.name})
 
@@ -166,6 +187,10 @@ def main() -> int:
         json.loads((arguments.run / f"{n}.json").read_text("utf-8")) for n in ("provenance", "result")
     )
     evaluations = [json.loads(path.read_text("utf-8")) for path in arguments.scores]
+    for path, evaluation in zip(arguments.scores, evaluations, strict=True):
+        if Path(evaluation["model"]).resolve().parent != arguments.run.resolve():
+            print(f"{path} has the scores of {evaluation['model']}, which is not in {arguments.run}", file=sys.stderr)
+            return 1
     arguments.output.mkdir(parents=True, exist_ok=True)
     picture = draw_curves(arguments.run, arguments.output / f"{arguments.name}.png")
     path = arguments.output / f"{arguments.name}.md"

@@ -20,8 +20,9 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     assert main(sys.argv[1:]) == 0
     for name, lines in (("test.en", ENGLISH), ("test.fr", FRENCH)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    for beams in ("1", "2"):
-        assert main(["evaluate", "run/model", "test.en", "test.fr", "--beams", beams, "--json", f"{beams}.json"]) == 0
+    files = {"1": ("test.en", "test.fr"), "2": ("test.fr", "test.en")}
+    for beams, pair in files.items():
+        assert main(["evaluate", "run/model", *pair, "--beams", beams, "--json", f"{beams}.json"]) == 0
     words = ["run", "--name", "tiny-copy", "--scores", "1.json", "2.json", "--dataset", "Copies", "--terms", "none"]
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -38,8 +39,17 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     for which, weights in (("newest", "newest weights"), ("mean", f"mean of {len(result['mean_of'])} checkpoints")):
         score = result["validation"][which]["BLEU"]["score"]
         beams = result["decoding"]["num_beams"]
-        assert f"| validation, {weights} | beam {beams}, float32 | BLEU | {score:.2f} | " in text
+        assert f"| validation | {weights} | beam {beams}, float32 | BLEU | {score:.2f} | " in text
+    rows = [line for line in text.splitlines() if line.startswith(("| test", "| validation"))]
+    assert len(rows) == 12 and {len(re.split(r"(?<!\\)\|", line)) for line in rows} == {9}
+    sets = [result["dataset"]["config"] for result in head["model-index"][0]["results"]]
+    assert sets == ["test.en", "test.fr"] and 'pipeline("translation", model="run/model")' in text
     assert len(re.findall("  - reference: ", text)) == 5
+
+    elsewhere = json.loads((tmp_path / "1.json").read_text()) | {"model": "another/model"}
+    (tmp_path / "1.json").write_text(json.dumps(elsewhere))
+    done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
+    assert done.returncode == 1 and "1.json has the scores of another/model, which is not in run" in done.stderr
 
 
 def test_a_folder_that_is_no_run_is_told(tmp_path):

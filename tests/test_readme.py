@@ -39,11 +39,9 @@ def workplace(tmp_path_factory, tokenizer):
     tokenizer.save_pretrained(model)
     # A folder of that name is found before the Hub is asked.
     marian_checkpoint(folder / "Helsinki-NLP" / "opus-mt-en-fr")
-    for name, lines in (("news", ENGLISH), ("test", ENGLISH), ("train", ENGLISH * 5), ("valid", ENGLISH)):
-        (folder / f"{name}.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        french = FRENCH * (len(lines) // len(FRENCH))
-        if name != "news":
-            (folder / f"{name}.fr").write_text("".join(f"{line}\n" for line in french), encoding="utf-8")
+    for name, count in (("runs/demo/test", 1), ("train", 5), ("valid", 1)):
+        for language, lines in (("en", ENGLISH), ("fr", FRENCH)):
+            (folder / f"{name}.{language}").write_text("\n".join(lines * count) + "\n", encoding="utf-8")
     rows = (f'{{"en": "{s}", "fr": "{t}"}}\n' for s, t in zip(ENGLISH, FRENCH, strict=True))
     (folder / "pairs.jsonl").write_text("".join(rows), encoding="utf-8")
     for text in blocks("yaml"):

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from ..data.checks import CorpusReport
 from ..data.corpora import read_corpus, whole_lines
 from ..translation import load_translator
@@ -82,6 +84,7 @@ def evaluate_files(
     settings = {
         "dtype": dtype,
         "packed": packed,
+        "threads": torch.get_num_threads(),
         "num_beams": options.get("num_beams") or defaults.num_beams or 1,
         "length_penalty": options["length_penalty"]
         if options.get("length_penalty") is not None

@@ -21,7 +21,8 @@ def demo(run: Path, *, overwrite: bool = False) -> int:
     """Train the recipe `phrasebook`, score its test set by beam search, show translations; the exit code is 0, or 130
     when it was interrupted.
 
-    `run`/demo.json holds the scores: BLEU and exact match in percent, over all and per family of templates.
+    `run`/demo.json holds the scores: BLEU and exact match in percent, over all and per family of templates;
+    `run`/test.en and test.fr the test set.
     """
     start = time.perf_counter()
     result = train(load_recipe("phrasebook"), run, overwrite=overwrite)
@@ -31,6 +32,8 @@ def demo(run: Path, *, overwrite: bool = False) -> int:
     test = result.splits["test"]
     translator = load_translator(result.model)
     sources, references = list(test["source"]), list(test["target"])
+    for name, lines in (("test.en", sources), ("test.fr", references)):
+        (run / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
     print(f"translating {len(test)} held-out sentences by beam search and greedily ...")
     beam = [t.text for t in translator(sources, progress=True)]
     greedy = [t.text for t in translator(sources, num_beams=1)]
