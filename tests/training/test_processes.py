@@ -149,11 +149,10 @@ def test_an_interrupt_of_the_launcher_saves_a_checkpoint(tmp_path):
 
 SHARES = """
 import atexit
-from datetime import timedelta
 import torch
 from vanilla_transformer.translation.shares import in_shares, processes_of_launch
 atexit.register(lambda: print("left" if not torch.distributed.is_initialized() else "stayed"))  # the last of all
-state = processes_of_launch(timedelta(minutes=2))
+state = processes_of_launch()
 for count in range(6):
     seen = []
     found = in_shares(lambda share: [seen.append(i) or 10 * i for i in share], range(count))

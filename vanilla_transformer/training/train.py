@@ -9,15 +9,11 @@ RUN/result.json       validation scores of the newest checkpoint and of the mean
 """
 
 import json
-import math
 import os
-import platform
-import re
 import shutil
 import sys
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -28,17 +24,14 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import (
     AutoTokenizer,
-    EarlyStoppingCallback,
     PreTrainedConfig,
     Seq2SeqTrainingArguments,
-    TrainerState,
     set_seed,
 )
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
 from ..data.vocabulary import learn_tokenizer
-from ..interop.loading import check_folder, check_tokenizer, load_tokenizer
+from ..interop.loading import load_tokenizer
 from ..model.configuration_vanilla_transformer import FamilyConfig
 from ..translation import Translator
 from ..translation.alignments import choose_heads
@@ -47,14 +40,12 @@ from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, 
 from .memory import keep_freed_memory
 from .muon import check_muon
 from .recipe import Recipe
-from .splits import fingerprint, load_splits, tokenize, version_of
+from .run_folder import PROVENANCE, check_run, check_same_data, early_stopping, is_trained, provenance, state_of
+from .splits import load_splits, tokenize, version_of
 from .tasks import TASKS, TranslationTask
 from .trainer import RecipeTrainer, StopOnInterrupt
 
 logger = logging.get_logger(__name__)
-
-CPUINFO = Path("/proc/cpuinfo")
-PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
 
 @dataclass(frozen=True)
@@ -123,7 +114,7 @@ def train(
     task.training_collator(tokenizer)  # raises for a tokenizer that it cannot use
     if processes.is_main_process:
         before = json.loads((run / PROVENANCE).read_text("utf-8")) if resume else {}
-        now = provenance(recipe, splits, processes.num_processes)
+        now = provenance(splits, processes.num_processes, mixed_precision(recipe))
         if resume:
             check_same_data(before, now, run)
         elif run.exists():
@@ -166,73 +157,6 @@ def train(
         finish(task, run, trainer, model, splits["validation"])
     processes.wait_for_everyone()  # none ends, well or badly, before the model is written
     return TrainingResult(run, run / "model", step, splits)
-
-
-def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_model: str | None) -> None:
-    """Raise for a run folder that must not be written, before any work."""
-    if resume:
-        if from_model:
-            raise ValueError("--from starts a new training and --resume goes on with one: give only one of them")
-        if overwrite:
-            raise ValueError("--overwrite deletes a training and --resume goes on with it: give only one of them")
-        if not checkpoints(run):
-            raise ValueError(f"{run} has no whole checkpoint to resume from: start without --resume")
-        check_same_recipe(recipe, run)
-        state = state_of(checkpoints(run)[-1])
-        if (run / "model").exists() and is_trained(recipe, state):
-            raise ValueError(
-                f"{run} is finished, after {state.global_step} steps: raise training.max_steps, num_train_epochs or "
-                "patience to train on"
-            )
-        return
-    if from_model:
-        check_folder(Path(from_model))
-        check_tokenizer(Path(from_model))
-    if run.exists() and not run.is_dir():
-        raise FileExistsError(f"{run} is a file: name a folder for the run with -o")
-    if run.exists() and any(run.iterdir()):
-        if not overwrite:
-            hint = f"go on from {checkpoints(run)[-1].name} with --resume, or " if checkpoints(run) else ""
-            raise FileExistsError(f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o")
-        if not (run / "recipe.yaml").exists():
-            raise FileExistsError(f"{run} has no recipe.yaml, so it is no run, and is not deleted: choose another -o")
-
-
-def state_of(checkpoint: Path) -> TrainerState:
-    return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-
-
-def is_trained(recipe: Recipe, state: TrainerState) -> bool:
-    """Whether a run in this state has come to the end that its recipe gives it."""
-    t = recipe.training
-    in_vain = state.stateful_callbacks.get("Patience", {}).get("attributes", {}).get(COUNTER, 0)
-    return (
-        state.global_step >= (t.max_steps or math.inf)
-        or state.epoch >= (t.num_train_epochs or math.inf)
-        or in_vain >= (t.patience or math.inf)
-    )
-
-
-# What may change when a training goes on: how long it lasts, and what it shows on the way.
-BUDGET = {"max_steps", "num_train_epochs", "eval_pairs", "patience"}
-
-
-def check_same_recipe(recipe: Recipe, run: Path) -> None:
-    before = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
-    now = recipe.to_dict()
-    differences = []
-    for section in now:
-        if not isinstance(before.get(section), dict) or not isinstance(now[section], dict):
-            pairs = [(section, before.get(section), now[section])]
-        else:
-            keys = sorted({*before[section], *now[section]})
-            pairs = [(f"{section}.{k}", before[section].get(k), now[section].get(k)) for k in keys if k not in BUDGET]
-        differences += [f"{key} was {old!r}, now {new!r}" for key, old, new in pairs if old != new]
-    if differences:
-        raise ValueError(
-            f"{run} was started with another recipe ({'; '.join(differences)}): resume with the same one "
-            f"({run / 'recipe.yaml'}), or start anew in another folder"
-        )
 
 
 def new_base(task: TranslationTask, train_pairs: Dataset):
@@ -355,48 +279,6 @@ def mixed_precision(recipe: Recipe) -> bool:
     return computes_in_bfloat16() if recipe.training.bf16 == "auto" else recipe.training.bf16
 
 
-COUNTER = "early_stopping_patience_counter"
-
-
-class Patience(EarlyStoppingCallback):
-    """Goes on counting where a run that resumes had stopped; transformers begin anew."""
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        super().on_train_begin(args, state, control, **kwargs)
-        before = state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # a run may be given one late
-        self.early_stopping_patience_counter = before["attributes"].get(COUNTER, 0)
-
-
-def early_stopping(recipe: Recipe) -> list:
-    return [Patience(recipe.training.patience)] if recipe.training.patience else []
-
-
-PROVENANCE = "provenance.json"
-
-
-def provenance(recipe: Recipe, splits: dict[str, Dataset], processes: int) -> dict:
-    """What a run depends on beside its recipe."""
-    return {
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in PACKAGES},
-        "machine": {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-        "processes": processes,
-        "bf16": mixed_precision(recipe),
-        "data": {name: {"pairs": len(split), "sha256": fingerprint(split)} for name, split in splits.items()},
-    }
-
-
-def check_same_data(before: dict, now: dict, run: Path) -> None:
-    """Raise where the batches to come would be others than those of the run that goes on."""
-    kept = ("processes", "data")
-    differences = [f"{name} was {before.get(name)}, now {now[name]}" for name in kept if before.get(name) != now[name]]
-    if differences:
-        raise ValueError(
-            f"{run} would not go on with the batches it has stopped at ({'; '.join(differences)}): give it the same "
-            "corpus and as many processes, or start anew in another folder, with --from a checkpoint of this one"
-        )
-
-
 BLIND = 0.05  # nats a token
 
 
@@ -421,14 +303,6 @@ def name_heads(model, tokenizer, validation: Dataset) -> None:
     pairs = list(zip(some["source"], some["target"], strict=True))
     read = Translator(model, tokenizer).read_pairs(pairs)
     choose_heads([parts for _, *parts in read]).store(model.generation_config)
-
-
-def processor() -> str:
-    """The name of what computes."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    names = re.findall(r"^model name\s*: (.*)$", CPUINFO.read_text(), re.M) if CPUINFO.exists() else []
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, validation: Dataset) -> None:

@@ -1,0 +1,138 @@
+"""Whether a run folder may be written, and whether a training can go on in it: with its recipe, its data, and as many
+processes; and when it has come to its end."""
+
+import math
+import os
+import platform
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+import yaml
+from datasets import Dataset
+from transformers import EarlyStoppingCallback, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
+
+from ..interop.loading import check_folder, check_tokenizer
+from .checkpoints import checkpoints
+from .recipe import Recipe
+from .splits import fingerprint
+
+PROVENANCE = "provenance.json"
+CPUINFO = Path("/proc/cpuinfo")
+PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
+
+
+def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_model: str | None) -> None:
+    """Raise for a run folder that must not be written, before any work."""
+    if resume:
+        if from_model:
+            raise ValueError("--from starts a new training and --resume goes on with one: give only one of them")
+        if overwrite:
+            raise ValueError("--overwrite deletes a training and --resume goes on with it: give only one of them")
+        if not checkpoints(run):
+            raise ValueError(f"{run} has no whole checkpoint to resume from: start without --resume")
+        check_same_recipe(recipe, run)
+        state = state_of(checkpoints(run)[-1])
+        if (run / "model").exists() and is_trained(recipe, state):
+            raise ValueError(
+                f"{run} is finished, after {state.global_step} steps: raise training.max_steps, num_train_epochs or "
+                "patience to train on"
+            )
+        return
+    if from_model:
+        check_folder(Path(from_model))
+        check_tokenizer(Path(from_model))
+    if run.exists() and not run.is_dir():
+        raise FileExistsError(f"{run} is a file: name a folder for the run with -o")
+    if run.exists() and any(run.iterdir()):
+        if not overwrite:
+            hint = f"go on from {checkpoints(run)[-1].name} with --resume, or " if checkpoints(run) else ""
+            raise FileExistsError(f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o")
+        if not (run / "recipe.yaml").exists():
+            raise FileExistsError(f"{run} has no recipe.yaml, so it is no run, and is not deleted: choose another -o")
+
+
+def state_of(checkpoint: Path) -> TrainerState:
+    return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+
+
+def is_trained(recipe: Recipe, state: TrainerState) -> bool:
+    """Whether a run in this state has come to the end that its recipe gives it."""
+    t = recipe.training
+    in_vain = state.stateful_callbacks.get("Patience", {}).get("attributes", {}).get(COUNTER, 0)
+    return (
+        state.global_step >= (t.max_steps or math.inf)
+        or state.epoch >= (t.num_train_epochs or math.inf)
+        or in_vain >= (t.patience or math.inf)
+    )
+
+
+# What may change when a training goes on: how long it lasts, and what it shows on the way.
+BUDGET = {"max_steps", "num_train_epochs", "eval_pairs", "patience"}
+
+
+def check_same_recipe(recipe: Recipe, run: Path) -> None:
+    before = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
+    now = recipe.to_dict()
+    differences = []
+    for section in now:
+        if not isinstance(before.get(section), dict) or not isinstance(now[section], dict):
+            pairs = [(section, before.get(section), now[section])]
+        else:
+            keys = sorted({*before[section], *now[section]})
+            pairs = [(f"{section}.{k}", before[section].get(k), now[section].get(k)) for k in keys if k not in BUDGET]
+        differences += [f"{key} was {old!r}, now {new!r}" for key, old, new in pairs if old != new]
+    if differences:
+        raise ValueError(
+            f"{run} was started with another recipe ({'; '.join(differences)}): resume with the same one "
+            f"({run / 'recipe.yaml'}), or start anew in another folder"
+        )
+
+
+COUNTER = "early_stopping_patience_counter"
+
+
+class Patience(EarlyStoppingCallback):
+    """Goes on counting where a run that resumes had stopped; transformers begin anew."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        super().on_train_begin(args, state, control, **kwargs)
+        before = state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # a run may be given one late
+        self.early_stopping_patience_counter = before["attributes"].get(COUNTER, 0)
+
+
+def early_stopping(recipe: Recipe) -> list:
+    return [Patience(recipe.training.patience)] if recipe.training.patience else []
+
+
+def provenance(splits: dict[str, Dataset], processes: int, bf16: bool) -> dict:
+    """What a run depends on beside its recipe."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "machine": {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "processes": processes,
+        "bf16": bf16,
+        "data": {name: {"pairs": len(split), "sha256": fingerprint(split)} for name, split in splits.items()},
+    }
+
+
+def check_same_data(before: dict, now: dict, run: Path) -> None:
+    """Raise where the batches to come would be others than those of the run that goes on."""
+    kept = ("processes", "data")
+    differences = [f"{name} was {before.get(name)}, now {now[name]}" for name in kept if before.get(name) != now[name]]
+    if differences:
+        raise ValueError(
+            f"{run} would not go on with the batches it has stopped at ({'; '.join(differences)}): give it the same "
+            "corpus and as many processes, or start anew in another folder, with --from a checkpoint of this one"
+        )
+
+
+def processor() -> str:
+    """The name of what computes."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    names = re.findall(r"^model name\s*: (.*)$", CPUINFO.read_text(), re.M) if CPUINFO.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()
