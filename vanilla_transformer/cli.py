@@ -129,7 +129,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--n-best", type=positive, metavar="N", help="so many translations on the page (default: all beams)"
     )
-    p.add_argument("--kind", choices=["encoder", "decoder", "cross"], help="of a picture (default: cross)")
+    p.add_argument("--kind", choices=["encoder", "decoder", "cross", "words"], help="of a picture (default: cross); "
+                   "words: which of them belong together, as --alignments of translate finds it")  # fmt: skip
     p.add_argument("--layer", type=positive, metavar="L", help="of a picture: the heads of this layer, the first is 1 "
                    "(default: the mean of each layer)")  # fmt: skip
 

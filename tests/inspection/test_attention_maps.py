@@ -11,7 +11,8 @@ from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.inspection import AttentionMaps, collect_attention, load_attention_json
 from vanilla_transformer.inspection.collect import candidate_attention
-from vanilla_transformer.translation.alignments import pieces
+from vanilla_transformer.translation import Translator
+from vanilla_transformer.translation.alignments import AlignmentHeads, links, pieces, split_words, textless
 
 
 @pytest.fixture(scope="module", params=["sdpa", "eager"])
@@ -46,6 +47,25 @@ def test_the_translation_is_found_where_none_is_given(model, tokenizer):
     candidates = candidate_attention(model, tokenizer, ENGLISH[0], n_best=3, num_beams=3)
     assert [c.score for c in candidates] == sorted((c.score for c in candidates), reverse=True)
     assert len({c.target for c in candidates}) == 3
+
+
+@pytest.mark.parametrize("chosen", ["1:1,2:2", "2:1@read"])
+def test_words_are_linked_as_the_translator_links_them(model, tokenizer, chosen):
+    heads = AlignmentHeads.parse(chosen)
+    for source, target in zip(ENGLISH, FRENCH, strict=True):
+        weights, rows, columns = collect_attention(model, tokenizer, source, target).words(heads, textless(tokenizer))
+        assert (rows, columns) == (split_words(target), split_words(source))
+        assert [links(weights)] == Translator(model, tokenizer).align([(source, target)], heads)
+
+
+def test_words_that_cannot_be_linked(model, tokenizer):
+    maps = collect_attention(model, tokenizer, ENGLISH[0], FRENCH[0])
+    with pytest.raises(ValueError, match="no heads 1:3, 4:1 in maps of 2 layers of 2 heads"):
+        maps.words(AlignmentHeads.parse("1:1,1:3,4:1"), textless(tokenizer))
+    with pytest.raises(ValueError, match="expected words on both sides"):
+        collect_attention(model, tokenizer, ENGLISH[0], "").words(AlignmentHeads.parse("1:1"), textless(tokenizer))
+    with pytest.raises(ValueError, match="no cross-attention"):
+        AttentionMaps(["a"], ["a"], ["</s>"]).words(AlignmentHeads.parse("1:1"), set())
 
 
 def test_a_mode_of_training_is_left_as_it_was(model, tokenizer):

@@ -96,7 +96,7 @@ def test_the_command(model_dir, tmp_path, capsys):
     assert len(data_of(page.read_text())["candidates"]) == 3
     assert main(["attention", str(model_dir), ENGLISH[0], "-o", str(numbers), "--target", "Un livre."]) == 0
     assert json.loads(numbers.read_text())["target"] == "Un livre."
-    for more in ([], ["--kind", "encoder", "--layer", "2"]):
+    for more in ([], ["--kind", "encoder", "--layer", "2"], ["--kind", "words"]):
         assert main(["attention", str(model_dir), ENGLISH[0], "-o", str(picture), "--overwrite", *more]) == 0
         assert picture.read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
@@ -107,6 +107,8 @@ def test_the_command(model_dir, tmp_path, capsys):
         (["-o", str(tmp_path / "b.html"), "--layer", "1"], "a picture"),
         (["-o", str(tmp_path / "b.png"), "--layer", "3"], "got layer 3, expected 1 to 2"),
         (["-o", str(tmp_path / "b.html"), "--target", "x", "--beams", "2"], "give either"),
+        (["-o", str(tmp_path / "b.png"), "--kind", "words", "--layer", "1"], "by the heads that align"),
+        (["-o", str(tmp_path / "b.html"), "--kind", "words"], "a picture"),
     ):
         assert main(["attention", str(model_dir), ENGLISH[0], *words]) == 1
         assert told in capsys.readouterr().err

@@ -3,7 +3,7 @@
 Each function draws into a file, PNG or SVG by its name, and needs no display.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..translation.alignments import AlignmentHeads, links
 from .maps import AttentionMaps
 
 COLORS = "Blues"
@@ -107,6 +108,35 @@ def plot_layers(maps: AttentionMaps, kind: Literal["encoder", "decoder", "cross"
     weights = layers_of(maps, kind)
     titles = [f"layer {number + 1}" for number in range(len(weights))]
     return draw_grid(maps, kind, weights.mean(1), titles, f"{kind} attention, mean of the heads", outpath)
+
+
+def plot_words(maps: AttentionMaps, heads: AlignmentHeads, special: Iterable[str], outpath: str | Path) -> Path:
+    """Words of the translation (rows) and of the source, as those `heads` of the cross-attention weigh them, and a box
+    around each link that `translate --alignments` writes.
+
+    Args:
+        special: names of the special tokens, which are no words.
+
+    Raises:
+        ValueError: see `AttentionMaps.words`.
+    """
+    weights, rows, columns = maps.words(heads, special)
+    room = [0.08 * max(map(len, side)) for side in (rows, columns)]  # inches that the names of words take
+    figure = new_figure(2.0 + room[0] + 0.3 * len(columns), 1.4 + room[1] + 0.3 * len(rows))
+    axes = figure.add_subplot()
+    title = "words, by layer:head " + ", ".join(f"{layer + 1}:{head + 1}" for layer, head in heads.heads)
+    image = draw_matrix(axes, weights, rows, columns, title)
+    for source, target in links(weights):
+        axes.add_patch(box(source, target))
+    figure.colorbar(image, shrink=0.8)
+    return save(figure, outpath)
+
+
+def box(column: int, row: int):
+    """The outline of a cell."""
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor="tab:orange", linewidth=2)
 
 
 def layers_of(maps: AttentionMaps, kind: str) -> np.ndarray:

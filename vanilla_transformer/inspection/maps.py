@@ -1,11 +1,14 @@
 """Attention maps of one sentence and its translation, with their tokens, as JSON that other tools can read."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ..translation.alignments import AlignmentHeads, split_words, word_weights, words_of
 
 KINDS = ("encoder", "decoder", "cross")
 FORMAT, VERSION = "vanilla_transformer.attention", 1
@@ -61,6 +64,27 @@ class AttentionMaps:
         """Of the rows and of the columns of a map."""
         query, key = SIDES[kind]
         return getattr(self, f"{query}_tokens"), getattr(self, f"{key}_tokens")
+
+    def words(self, heads: AlignmentHeads, special: Iterable[str]) -> tuple[np.ndarray, list[str], list[str]]:
+        """What `heads` of the cross-attention say of words: (target words, source words) weights, and these words.
+
+        Args:
+            special: the names of tokens that are no text.
+
+        Raises:
+            ValueError: without a word on either side, for maps without cross-attention or without those heads.
+        """
+        if self.cross is None:
+            raise ValueError("these maps hold no cross-attention, which links the words of both sides")
+        layers, number = self.cross.shape[:2]
+        if beyond := [f"{layer + 1}:{head + 1}" for layer, head in heads.heads if layer >= layers or head >= number]:
+            raise ValueError(f"no heads {', '.join(beyond)} in maps of {layers} layers of {number} heads")
+        special = set(special)
+        said, read = self.next_tokens[:-1], self.source_tokens  # nothing is said after the last one, </s>
+        words = [split_words("".join(token for token in side if token not in special)) for side in (said, read)]
+        if not all(words):
+            raise ValueError(f"got {self.source!r} and its translation {self.target!r}: expected words on both sides")
+        return word_weights(heads.weights(self.cross), words_of(said, special), words_of(read, special)), *words
 
     def to_dict(self) -> dict[str, Any]:
         """What `to_json` writes. Weights are rounded to six digits: [layer][head][query][key]."""

@@ -5,8 +5,9 @@ from typing import Literal
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..translation.alignments import stored_heads, textless
 from .collect import attention_to, candidate_attention
-from .figures import layers_of, plot_heads, plot_layers
+from .figures import layers_of, plot_heads, plot_layers, plot_words
 from .page import attention_page
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -19,14 +20,14 @@ def show_attention(
     output: Path,
     *,
     target: str | None = None,
-    kind: Literal["encoder", "decoder", "cross"] | None = None,
+    kind: Literal["encoder", "decoder", "cross", "words"] | None = None,
     layer: int | None = None,
     n_best: int | None = None,
     num_beams: int | None = None,
 ) -> Path:
     """Write `output`: .html, the page with the `n_best` candidates of a beam search (all, by default) side by side;
     .json, the maps of the best one; .png or .svg, a picture of `kind` (cross-attention, by default): the heads of one
-    `layer`, or each layer's mean.
+    `layer`, or each layer's mean; of the kind "words", the words that belong together, by the heads that align.
 
     Args:
         target: a translation that is given, instead of a search.
@@ -46,6 +47,8 @@ def show_attention(
         raise ValueError(f"got a layer or a kind for {output.name}, which holds them all: a picture (.png) shows one")
     if target is not None and (n_best or num_beams):
         raise ValueError("got a target, and settings of a search for one: give either")
+    if kind == "words" and layer is not None:
+        raise ValueError(f"got layer {layer} for a picture of words: they belong together by the heads that align")
     if target is not None:
         candidates = [attention_to(model, tokenizer, source, target)]
     else:
@@ -58,6 +61,8 @@ def show_attention(
         output.write_text(attention_page(candidates), encoding="utf-8")
     elif suffix == ".json":
         best.save(output)
+    elif kind == "words":
+        plot_words(best, stored_heads(model), textless(tokenizer), output)
     elif layer is None:
         plot_layers(best, kind or "cross", output)
     else:

@@ -179,6 +179,11 @@ def pieces(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], source: bool 
     return texts
 
 
+def textless(tokenizer: PreTrainedTokenizerBase) -> set[str]:
+    """The names of the special tokens that stand for no text, as the unknown one does."""
+    return set(tokenizer.all_special_tokens) - {tokenizer.unk_token}
+
+
 def split_words(text: str) -> list[str]:
     """What stands between plain spaces; others, such as that before a French "?", are part of a word."""
     return [word for word in text.split(" ") if word]

@@ -16,7 +16,17 @@ from ..data.batching import token_budget_batches
 from ..interop.loading import check_folder, check_tokenizer, load_tokenizer, load_weights, read_config
 from ..model.decoding import count_capped, output_limit, position_limit
 from ..model.tokenization_vanilla_transformer import reject_surrogates
-from .alignments import AlignmentHeads, Links, pieces, read_again, stacked, stored_heads, word_weights, words_of
+from .alignments import (
+    AlignmentHeads,
+    Links,
+    pieces,
+    read_again,
+    stacked,
+    stored_heads,
+    textless,
+    word_weights,
+    words_of,
+)
 from .alignments import links as links_of
 from .packing import Packing, pack
 
@@ -214,7 +224,7 @@ class Translator:
             logger.warning(f"{too_long} translations are aligned up to token {limit - 1}, the end of the positions")
             targets = [target[: limit - 1] for target in targets]
         lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
-        special = set(self.tokenizer.all_special_tokens) - {self.tokenizer.unk_token}  # which stands for some text
+        special = textless(self.tokenizer)
         for batch in token_budget_batches(lengths, max_tokens, lengths.argsort(kind="stable")):
             inputs, read = (
                 self.tokenizer.pad({"input_ids": [side[i] for i in batch]}, return_tensors="pt", padding_side="right")
