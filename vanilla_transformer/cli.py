@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--overwrite", action="store_true", help="replace the run folder")
 
     p = command("translate", run_translate, "translate lines of text")
-    p.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    model_options(p)
     p.add_argument("files", nargs="*", type=Path, metavar="FILE", help="texts, one a line (default: stdin)")
     p.add_argument("-o", "--output", type=Path, help="where to write (default: stdout)")
     p.add_argument("--overwrite", action="store_true", help="replace the output file")
@@ -108,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
                    "(default: those that training has chosen)")  # fmt: skip
 
     p = command("evaluate", run_evaluate, "score translations of SOURCE against REFERENCE")
-    p.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    model_options(p)
     p.add_argument("source", type=Path, metavar="SOURCE", help="texts, one a line, gzipped or not")
     p.add_argument("reference", type=Path, metavar="REFERENCE", help="their translations")
     p.add_argument("--json", type=Path, dest="json_file", help="write scores and settings there as well")
@@ -119,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
     decoding_options(p)
 
     p = command("attention", run_attention, "show what each head looks at while MODEL translates a sentence")
-    p.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    model_options(p)
     p.add_argument("text", metavar="TEXT", help="the sentence to translate")
     p.add_argument("-o", "--output", type=Path, default=Path("attention.html"), metavar="FILE",
                    help="page (.html), picture (.png, .svg) or numbers (.json) (default: attention.html)")  # fmt: skip
@@ -135,12 +135,12 @@ def parser() -> argparse.ArgumentParser:
                    "(default: the mean of each layer)")  # fmt: skip
 
     p = command("app", run_app, "a page on this machine to try MODEL: translations, candidates, attention")
-    p.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    model_options(p)
     p.add_argument("--port", type=positive, help="of the page on 127.0.0.1 (default: the first free one from 7860 on)")
     p.add_argument("--open", action="store_true", help="open it in the browser")
 
     p = command("report", run_report, "what MODEL does well and badly on a test set, as one HTML page and JSON")
-    p.add_argument("model", metavar="MODEL", help="folder or Hub id")
+    model_options(p)
     p.add_argument("--source", type=Path, required=True, metavar="FILE", help="texts, one a line, gzipped or not")
     p.add_argument("--reference", type=Path, required=True, metavar="FILE", help="their translations")
     p.add_argument(
@@ -151,7 +151,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--overwrite", action="store_true", help="replace these files")
 
     p = command("doctor", run_doctor, "check that MODEL is sound: leaks, padding, cache, tying, settings, tokenizer")
-    p.add_argument("model", metavar="MODEL", help="folder or Hub id of an encoder-decoder, ours or of transformers")
+    model_options(p)
     p.add_argument("--json", type=Path, dest="json_file", help="write the findings there as well")
     p.add_argument("--overwrite", action="store_true", help="replace that file")
 
@@ -184,6 +184,12 @@ def positive(text: str) -> int:
     return value
 
 
+def model_options(p: argparse.ArgumentParser) -> None:
+    p.add_argument("model", metavar="MODEL", help="folder or Hub id of an encoder-decoder, ours or of transformers")
+    p.add_argument("--src-lang", metavar="LANG", help="language of the source, for a model that knows many")
+    p.add_argument("--tgt-lang", metavar="LANG", help="language to translate into, for such a model")
+
+
 def decoding_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--beams", type=positive, metavar="K", help="beams; 1 is greedy (default: the model's own)")
     p.add_argument("--length-penalty", type=float, help="a beam's score is divided by length ** this")
@@ -202,6 +208,10 @@ def prepare(arguments) -> None:
     logging.disable_progress_bar()  # of loading and saving weights: noise beside the bars of training and translating
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
+
+
+def languages(arguments) -> dict:
+    return {"src_lang": arguments.src_lang, "tgt_lang": arguments.tgt_lang}
 
 
 def decoding_settings(arguments) -> dict:
@@ -266,6 +276,7 @@ def run_translate(arguments) -> None:
         n_best=arguments.n_best,
         scores=arguments.scores,
         alignments=AlignmentHeads.parse(heads) if heads else arguments.alignments,
+        **languages(arguments),
         **decoding_settings(arguments),
     )
 
@@ -283,6 +294,7 @@ def run_evaluate(arguments) -> None:
         arguments.source,
         arguments.reference,
         moses=arguments.moses,
+        **languages(arguments),
         **decoding_settings(arguments),
     )
     if not PartialState().is_main_process:
@@ -301,7 +313,7 @@ def run_attention(arguments) -> None:
     from .translation.files import check_output
 
     check_output(arguments.output, arguments.overwrite)
-    translator = load_translator(arguments.model)
+    translator = load_translator(arguments.model, **languages(arguments))
     written = show_attention(
         translator.model,
         translator.tokenizer,
@@ -321,7 +333,7 @@ def run_app(arguments) -> None:
     from .inspection.app import serve
     from .translation import load_translator
 
-    serve(load_translator(arguments.model), port=arguments.port, open_browser=arguments.open)
+    serve(load_translator(arguments.model, **languages(arguments)), port=arguments.port, open_browser=arguments.open)
 
 
 def run_report(arguments) -> None:
@@ -334,7 +346,12 @@ def run_report(arguments) -> None:
     for output in outputs:
         check_output(output, arguments.overwrite)
     report = make_report(
-        arguments.model, arguments.source, arguments.reference, training=arguments.training, progress=True
+        arguments.model,
+        arguments.source,
+        arguments.reference,
+        training=arguments.training,
+        progress=True,
+        **languages(arguments),
     )
     for output, write in zip(outputs, writers, strict=True):
         output.write_text(write(report), encoding="utf-8")
@@ -348,7 +365,7 @@ def run_doctor(arguments) -> int:
     from .translation.files import check_output
 
     check_output(arguments.json_file, arguments.overwrite)
-    translator = load_translator(arguments.model)
+    translator = load_translator(arguments.model, **languages(arguments))
     findings = examine(translator.model, translator.tokenizer)
     print(*findings, sep="\n")
     failed = sum(finding.verdict == "FAIL" for finding in findings)

@@ -53,12 +53,14 @@ def evaluate_files(
     *,
     dtype: str = "float32",
     packed: Packing | None = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
     moses: str | None = None,
     **options,
 ) -> Evaluation:
     """Translate `source` and compare with `reference`, line by line; `options` are those of `Translator.candidates`,
-    `dtype` and `packed` those of `load_translator`. With a language for `moses`, the scores of `moses_bleu` are there
-    as well.
+    `dtype`, `packed` and languages those of `load_translator`. With a language for `moses`, the scores of
+    `moses_bleu` are there as well.
 
     Pairs with an empty side are left out, and counted aloud. The processes of `accelerate launch` divide the rest.
     """
@@ -69,7 +71,7 @@ def evaluate_files(
     report = CorpusReport()
     pairs = read_corpus([str(source), str(reference)], "source", "reference", report=report)
     report.warn()
-    translator = load_translator(model, dtype, packed=packed)
+    translator = load_translator(model, dtype, packed=packed, src_lang=src_lang, tgt_lang=tgt_lang)
     sources, references = list(pairs["source"]), list(pairs["target"])
     names = [f"{source}, line {number}" for number in whole_lines(source, reference)]
     start = time.perf_counter()
@@ -84,6 +86,8 @@ def evaluate_files(
     settings = {
         "dtype": dtype,
         "packed": packed,
+        "src_lang": src_lang,
+        "tgt_lang": tgt_lang,
         "threads": torch.get_num_threads(),
         "num_beams": options.get("num_beams") or defaults.num_beams or 1,
         "length_penalty": options["length_penalty"]

@@ -81,10 +81,13 @@ class AttentionMaps:
             raise ValueError(f"no heads {', '.join(beyond)} in maps of {layers} layers of {number} heads")
         special = set(special)
         said, read = self.next_tokens[:-1], self.source_tokens  # nothing is said after the last one, </s>
-        words = [split_words("".join(token for token in side if token not in special)) for side in (said, read)]
-        if not all(words):
+        targets, sources = (
+            split_words("".join(token for token in side if token not in special)) for side in (said, read)
+        )
+        if not targets or not sources:
             raise ValueError(f"got {self.source!r} and its translation {self.target!r}: expected words on both sides")
-        return word_weights(heads.weights(self.cross), words_of(said, special), words_of(read, special)), *words
+        weights = word_weights(heads.weights(self.cross), words_of(said, special), words_of(read, special))
+        return weights, targets, sources
 
     def to_dict(self) -> dict[str, Any]:
         """What `to_json` writes. Weights are rounded to six digits: [layer][head][query][key]."""

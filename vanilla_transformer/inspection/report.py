@@ -93,17 +93,20 @@ def make_report(
     training: Path | None = None,
     beams: Sequence[int] = BEAMS,
     progress: bool = False,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
 ) -> Report:
     """Translate `source` in each way of `beams`, compare with `reference`, and look at the model's own way closely.
 
     Args:
         training: the target side of the training set, by which words are rare or common; the reference, by default.
+        src_lang, tgt_lang: those of `load_translator`.
     """
     told = CorpusReport()
     pairs = read_corpus([str(source), str(reference)], "source", "reference", report=told)
     told.warn()
     numbers = whole_lines(source, reference)
-    translator = load_translator(model)
+    translator = load_translator(model, src_lang=src_lang, tgt_lang=tgt_lang)
     sources, references = list(pairs["source"]), list(pairs["target"])
     own = translator.model.generation_config.num_beams or 1
     outputs = {}

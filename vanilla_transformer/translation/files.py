@@ -3,6 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -26,6 +27,8 @@ def translate_files(
     overwrite: bool = False,
     dtype: str = "float32",
     packed: Packing | None = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
     n_best: int = 1,
     scores: bool = False,
     alignments: bool | AlignmentHeads = False,
@@ -45,7 +48,7 @@ def translate_files(
         scores: append TAB and the score of each translation.
         alignments: append TAB and the links of its words, `0-0 1-2` (source and target word, from 0 on).
         progress: show a bar on stderr.
-        dtype, packed: those of `load_translator`.
+        dtype, packed, src_lang, tgt_lang: those of `load_translator`.
         truncation, max_tokens, options: those of `Translator.candidates`.
 
     Raises:
@@ -68,14 +71,15 @@ def translate_files(
             for number, line in enumerate(kept[file] if file in kept else lines_of(file), start=1):
                 yield f"{name}, line {number}", line
 
+    load = partial(load_translator, model, dtype, packed=packed, src_lang=src_lang, tgt_lang=tgt_lang)
     settings = dict(n_best=n_best, scores=scores, return_alignments=alignments, truncation=truncation, **options)
     if output is None:
         names, texts = sides(lines())
-        translator = load_translator(model, dtype, packed=packed)
+        translator = load()
         candidates = translator.candidates(texts, names=names, progress=progress, max_tokens=max_tokens, **settings)
         sys.stdout.write(text_of(candidates, scores, bool(alignments)))
         return
-    translator = load_translator(model, dtype, packed=packed)
+    translator = load()
     digest, count = hashlib.sha256(), 0
     every_line = lines()
     while some := list(islice(every_line, PART)):  # what cannot be translated is told before any work
@@ -90,6 +94,7 @@ def translate_files(
         "text": digest.hexdigest(),
         "dtype": dtype,
         "packed": packed,
+        "languages": [src_lang, tgt_lang],
         **settings,
         "return_alignments": str(alignments),
     }

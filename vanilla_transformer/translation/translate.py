@@ -28,6 +28,7 @@ from .alignments import (
     words_of,
 )
 from .alignments import links as links_of
+from .languages import set_languages
 from .packing import Packing, pack
 
 logger = logging.get_logger(__name__)
@@ -48,7 +49,13 @@ class Translation:
 
 
 def load_translator(
-    model: str | Path, dtype: str = "float32", device: str | None = None, packed: Packing | None = None
+    model: str | Path,
+    dtype: str = "float32",
+    device: str | None = None,
+    packed: Packing | None = None,
+    *,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
 ) -> "Translator":
     """Load model and tokenizer from a folder or a Hub id.
 
@@ -56,10 +63,11 @@ def load_translator(
         dtype: of the weights, `"auto"` for that of the file.
         device: the GPU if there is one, by default, and the CPU if `packed`.
         packed: matrices of a float32 model rewritten in float32, bfloat16 or int8 for a CPU, see `packing.py`.
+        src_lang, tgt_lang: languages, for a model that knows many, by the names that its tokenizer has for them.
 
     Raises:
         OSError: if there is no model, no tokenizer beside it, or if its weights are damaged or incomplete.
-        ValueError: if it is no encoder-decoder, and for what cannot be packed.
+        ValueError: if it is no encoder-decoder, for what cannot be packed, and for languages, see `set_languages`.
     """
     check_folder(Path(model))
     check_tokenizer(Path(model))
@@ -71,7 +79,9 @@ def load_translator(
     if device is None:
         device = "cuda" if torch.cuda.is_available() and not packed else "cpu"
     network = load_weights(model, AutoModelForSeq2SeqLM, dtype=dtype).to(device)
-    return Translator(pack(network, packed) if packed else network, load_tokenizer(model))
+    tokenizer = load_tokenizer(model)
+    set_languages(network, tokenizer, src_lang, tgt_lang)
+    return Translator(pack(network, packed) if packed else network, tokenizer)
 
 
 class Translator:

@@ -1,0 +1,85 @@
+"""Models that know many languages read and say those that they are told, and are not left to guess."""
+
+import pytest
+from foreign_models import ARCHITECTURES
+
+from vanilla_transformer.cli import main
+from vanilla_transformer.inspection import collect_attention
+from vanilla_transformer.translation import load_translator
+
+TEXT = "the dog"
+
+
+@pytest.fixture(scope="module", params=["m2m100", "nllb", "mbart"])
+def many(request, tmp_path_factory):
+    """An architecture, and the folder of such a model, untrained."""
+    folder = tmp_path_factory.mktemp(request.param)
+    architecture = ARCHITECTURES[request.param]
+    model, tokenizer = architecture.build(folder)
+    model.generation_config.max_length = 20
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return architecture, folder
+
+
+def test_languages_are_those_of_the_pipeline(many):
+    """Source tokens and the first token of the translation."""
+    architecture, folder = many
+    for target in (architecture.target, architecture.other_target):
+        translator = load_translator(folder, src_lang=architecture.source, tgt_lang=target)
+        build = translator.tokenizer._build_translation_inputs
+        wanted = build(TEXT, return_tensors=None, src_lang=architecture.source, tgt_lang=target)
+        assert translator.encode([TEXT]) == [wanted["input_ids"]]
+        for beams in (1, 2):
+            assert translator([TEXT], num_beams=beams)[0].tokens[0] == wanted["forced_bos_token_id"]
+
+
+def test_what_it_is_not_told_is_asked_for(many):
+    architecture, folder = many
+    with pytest.raises(ValueError, match=f"--src-lang {load_source(architecture, folder)} --tgt-lang"):
+        load_translator(folder)
+    with pytest.raises(ValueError, match="no language 'xx'"):
+        load_translator(folder, tgt_lang="xx")
+    with pytest.raises(ValueError, match=f"no language '{architecture.source}x'.* such as .*{architecture.source}"):
+        load_translator(folder, src_lang=f"{architecture.source}x", tgt_lang=architecture.target)
+
+
+def load_source(architecture, folder) -> str:
+    """What such a tokenizer takes for the source where nobody says it."""
+    return load_translator(folder, tgt_lang=architecture.target).tokenizer.src_lang
+
+
+def test_a_model_that_was_saved_for_one_language_needs_no_telling(many, tmp_path):
+    architecture, folder = many
+    translator = load_translator(folder, src_lang=architecture.source, tgt_lang=architecture.target)
+    for part in (translator.model, translator.tokenizer):
+        part.save_pretrained(tmp_path)
+    assert load_translator(tmp_path)([TEXT])[0].tokens == translator([TEXT])[0].tokens
+
+
+def test_a_model_of_one_language_refuses_them(model_dir):
+    with pytest.raises(ValueError, match=r"knows none.* leave --src-lang and --tgt-lang out"):
+        load_translator(model_dir, tgt_lang="fr")
+
+
+def test_names_of_languages_are_no_words(many):
+    """Of alignments and attention maps."""
+    architecture, folder = many
+    translator = load_translator(folder, src_lang=architecture.source, tgt_lang=architecture.target)
+    assert len(translator.align([(TEXT, TEXT)])[0]) <= 2 * 2
+    assert collect_attention(translator.model, translator.tokenizer, TEXT, TEXT).cross.ndim == 4
+
+
+def test_the_commands(many, tmp_path, capsys):
+    architecture, folder = many
+    told = ["--src-lang", architecture.source, "--tgt-lang", architecture.target, "--threads", "1"]
+    source, output, page = (tmp_path / name for name in ("a.txt", "b.txt", "c.json"))
+    source.write_text(f"{TEXT}\n", encoding="utf-8")
+    assert main(["translate", str(folder), str(source), "-o", str(output), *told]) == 0
+    translator = load_translator(folder, src_lang=architecture.source, tgt_lang=architecture.target)
+    assert output.read_text("utf-8") == translator([TEXT])[0].text + "\n"
+    assert main(["evaluate", str(folder), str(source), str(source), "--json", str(page), *told]) == 0
+    assert f'"tgt_lang": "{architecture.target}"' in page.read_text("utf-8")
+    capsys.readouterr()
+    assert main(["translate", str(folder), str(source)]) == 1
+    assert "name them, such as --src-lang" in capsys.readouterr().err
