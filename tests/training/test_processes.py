@@ -251,6 +251,9 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.skipif(
+    not hasattr(torch.cpu.Stream, "record_event"), reason="this torch shards parameters on GPUs only, as 2.6 does"
+)
 def test_parameters_are_sharded_and_learn_the_same(tmp_path):
     script = tmp_path / "sharded.py"
     script.write_text(SHARDED)

@@ -241,7 +241,8 @@ def test_beyond_the_positions(tokenizer, caplog):
 
 @pytest.mark.parametrize("name", ["t5", "m2m100"])
 def test_models_of_transformers(name, tmp_path):
-    translator = load_translator(foreign_models.build(name, tmp_path))
+    languages = foreign_models.ARCHITECTURES[name].languages
+    translator = load_translator(foreign_models.build(name, tmp_path), **languages)
     (answer,) = translator([foreign_models.ONE], num_beams=2, return_alignments=True)
     words = split_words(answer.text), split_words(foreign_models.ONE)
     assert all(source < len(words[1]) and target < len(words[0]) for source, target in answer.links)

@@ -1,6 +1,7 @@
 """Work that is divided among the processes of one launch, and put together again."""
 
 import atexit
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
@@ -26,6 +27,7 @@ def leave() -> None:
     """Ends the group. The threads of a group that is left to the end of the interpreter may abort it, and a launcher
     then kills the other processes at their work."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
+        time.sleep(0.2)  # a thread of torch 2.6 needs the interpreter's lock to end its last work, and is waited for
         torch.distributed.destroy_process_group()
 
 
