@@ -310,7 +310,9 @@ def test_what_no_beam_descends_from_is_forgotten(monkeypatch):
 
 @pytest.mark.parametrize("count", [1, 2, 8])
 @pytest.mark.parametrize("vocabulary", [5 * search.BLOCK, 40 * search.BLOCK, 40 * search.BLOCK + 7])
-def test_best_is_topk(count, vocabulary):
+@pytest.mark.parametrize("few", [0, search.FEW])
+def test_best_is_topk(count, vocabulary, few, monkeypatch):
+    monkeypatch.setattr(search, "FEW", few)
     scores = torch.randn(20, vocabulary)
     scores[:10, -2] = 9.0  # in the last, incomplete block
     values, tokens = search.best(scores, count)
@@ -322,7 +324,8 @@ def test_best_is_topk(count, vocabulary):
 
 
 @pytest.mark.parametrize("settings", SETTINGS[:6], ids=str)
-def test_large_vocabularies(settings, used):
+def test_large_vocabularies(settings, used, monkeypatch):
+    monkeypatch.setattr(search, "FEW", 0)
     model = ending(2.0, vocab_size=40 * search.BLOCK + 7)
     ids, mask = sources()
     options = dict(attention_mask=mask, do_sample=False, max_new_tokens=12, **settings)

@@ -153,7 +153,7 @@ def few_enough(left: int, rows: int) -> bool:
     return left <= 0.75 * rows
 
 
-BLOCK = 64  # tokens
+BLOCK, FEW = 64, 2**14  # tokens; scores that are looked through as they are
 
 
 def best(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -162,7 +162,7 @@ def best(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     They are in the `count` blocks of tokens with the largest maxima: to look for those takes a tenth of the time.
     """
     whole = scores.shape[1] // BLOCK
-    if whole <= 2 * count:
+    if whole <= 2 * count or scores.numel() <= FEW:
         return largest(scores, count)
     blocks = scores[:, : whole * BLOCK].unflatten(1, (whole, BLOCK))
     found = largest(blocks.amax(-1), count)[1]  # found: (N, count)
@@ -184,26 +184,32 @@ def largest(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tenso
 
 def greedy(steps: Steps, input_ids: torch.Tensor, config, processors) -> torch.Tensor:
     """y_t = argmax_v p(v | y_<t), until `</s>` or `max_length`: (B, P) -> (B, T)"""
-    ends, pad = config._eos_token_tensor, config._pad_token_tensor
-    columns = list(input_ids.unbind(1))
-    padding = torch.full_like(columns[0], 0 if pad is None else int(pad))
-    rows = torch.arange(len(input_ids), device=input_ids.device)  # which sentences the steps still compute
+    ends, pad = config._eos_token_tensor, 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
+    columns = list(input_ids.unbind(1))  # the tokens of the sentences that the steps still compute
+    rows = torch.arange(len(input_ids), device=input_ids.device)  # which ones these are
     live = torch.ones_like(rows, dtype=torch.bool)  # which of these have not ended
+    written = []  # sentences and their tokens, up to a step at which some of them left
     logits = first_logits(steps, input_ids)
     while True:
         scores = processors(torch.stack(columns, 1), logits) if processors else logits  # all rows, in their order
         tokens = best(scores, 1)[1][:, 0]
-        columns.append(padding.index_put((rows,), torch.where(live, tokens, padding[rows])))
+        columns.append(tokens.where(live, pad))
         if ends is not None:
             live = live & (tokens[:, None] != ends).all(-1)
         left = int(live.sum())
         if len(columns) == config.max_length or not left:
-            return torch.stack(columns, 1)
+            break
         if not processors and few_enough(left, len(live)):
             kept = live.nonzero()[:, 0]
             steps.keep(kept)
-            rows, tokens, live = rows[kept], tokens[kept], live[kept]
+            written.append((rows, torch.stack(columns, 1)))
+            rows, live, *columns = (part[kept] for part in (rows, live, *columns))
+            tokens = columns[-1]
         logits = steps(tokens).float()
+    found = input_ids.new_full((len(input_ids), len(columns)), pad)
+    for numbers, texts in (*written, (rows, torch.stack(columns, 1))):  # those who stayed are written once more
+        found[numbers, : texts.shape[1]] = texts
+    return found
 
 
 def best_log_p(logits, count: int, sequences, processors) -> tuple[torch.Tensor, torch.Tensor]:
