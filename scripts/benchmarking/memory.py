@@ -18,18 +18,18 @@ LONG = {f"long-{k}k": k * 1000 for k in (1, 2, 4, 8)}  # tokens of one source
 def memory(bench: Bench, work: str, what: str) -> Row:
     """Peak beyond the weights as they are in the file, each contender in a process of its own: MB of a CPU's memory or
     a GPU's. What packed weights are larger or smaller counts."""
-    values = {}
     names = ["ours"] if work in LONG else ["ours", "marian"]  # whose table of positions ends at 512
     if work == "beam":
         names += bench.packed()
-    for name in names:
+    values: dict[str, list[float]] = {name: [] for name in names}
+    for name in names * bench.rounds:
         command = [sys.executable, sys.argv[0], "--child", name, work, "--size", bench.size]
         command += ["--device", bench.arguments.device, "--dtype", bench.arguments.dtype]
         command += [f"--{bench.size}", str(bench.folder)] if bench.folder else []
         out = subprocess.run(command, capture_output=True, text=True)
         if out.returncode:
             raise SystemExit(out.stderr)
-        values[name] = [float(out.stdout.split()[-1])]
+        values[name].append(float(out.stdout.split()[-1]))
     return Row(bench.size, f"memory, {what}", "MB", False, values, threads=1)
 
 
