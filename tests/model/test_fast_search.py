@@ -217,11 +217,15 @@ def test_a_model_that_was_changed_takes_the_long_road(touch, used):
     assert not used
 
 
-def test_several_processes_search_fast_unless_they_share_the_weights(used):
+def test_several_processes_search_fast_unless_they_share_the_weights(used, monkeypatch):
     model = ending(2.0)
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
         model.generate(random_ids(2, 5), max_new_tokens=4)
+        assert len(used) == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(search, "is_deepspeed_zero3_enabled", lambda: True)
+            model.generate(random_ids(2, 5), max_new_tokens=4)
         assert len(used) == 1
         model.model.encoder.layers[0]._is_fsdp_managed_module = True
         model.generate(random_ids(2, 5), max_new_tokens=4)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import torch
 from torch.nn.modules import module as module_hooks
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.integrations.fsdp import is_fsdp_managed_module
 
 from .steps import Steps
@@ -49,7 +50,7 @@ def is_known(model, asked: set[str]) -> bool:
 def is_sharded(model) -> bool:
     """Whether each process holds a part of the weights, so that all have to ask for them together."""
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return several and any(is_fsdp_managed_module(part) for part in model.modules())
+    return several and (is_deepspeed_zero3_enabled() or any(is_fsdp_managed_module(part) for part in model.modules()))
 
 
 def is_as_made(model) -> bool:
