@@ -16,6 +16,7 @@ from vanilla_transformer.data.batching import token_budget_batches
 from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.interop import to_marian
 from vanilla_transformer.model.decoding import output_limit
+from vanilla_transformer.model.linear import linear
 from vanilla_transformer.training.train import computes_in_bfloat16
 from vanilla_transformer.translation import Translator
 from vanilla_transformer.translation.packing import PACKINGS, pack
@@ -150,7 +151,8 @@ class Bench:
     def training(self) -> Row:
         """One step of forward, backward and fused AdamW: target tokens a second, padding not counted. On processors
         that compute in bfloat16, steps in mixed precision and with plain attention as well, which is faster there."""
-        batch, models = self.batch_of_training, dict(self.models)
+        batch = self.batch_of_training
+        models = copy.deepcopy(self.models)  # other measures go on with the weights as they were
         models["torch.nn"] = TorchTransformer(self.models["ours"].config).to(self.device, self.dtype)
         if self.arguments.compile:
             models |= {f"{name} compiled": torch.compile(models[name]) for name in ("ours", "marian")}
@@ -177,8 +179,6 @@ class Bench:
 
         runs = {name: step(name, model) for name, model in models.items()}
         values = interleaved(runs, self.rounds)
-        for model in self.models.values():
-            model.eval()
         flops = 6 * training_size(self.models["ours"])
         return Row(self.size, "training step", "tokens/s", True, values, flops=flops)
 
@@ -201,15 +201,28 @@ class Bench:
             return [timed(lambda: work(share) is not None and len(share))()]
 
         share = texts[:: 25 if name == "newstest2014" else 4]
+        found: dict[str, list[str]] = {}
+
+        def mine(texts: list[str]) -> list[str]:
+            return found.setdefault("ours", [answer.text for answer in ours(texts, num_beams=beams)])
+
+        def theirs(texts: list[str]) -> list[str]:
+            answers = marian(texts, batch_size=32, **options, **greedy)
+            return found.setdefault("marian", [answer["translation_text"] for answer in answers])
+
         values = {
-            "ours": run(lambda t: ours(t, num_beams=beams), texts),
-            "marian": run(lambda t: marian(t, batch_size=32, **options, **greedy), share),
+            "ours": run(mine, texts),
+            "marian": run(theirs, share),
             **{n: run(lambda t, fast=fast: fast(t, num_beams=beams), texts) for n, fast in packed.items()},
             "marian one by one": run(lambda t: [marian(s, **options, **greedy) for s in t], texts[::50]),
         }
         how = "greedy" if beams == 1 else f"beam {beams}"
         row = Row(self.size, f"{name}, {len(texts)} lines, {how}", "sentences/s", True, values)
         row.note = f"ours is {row.ratio('ours', 'marian one by one'):.1f} x one by one"
+        equal = sum(
+            found["ours"][texts.index(text)] == answer for text, answer in zip(share, found["marian"], strict=True)
+        )
+        row.note += f"; {equal / len(share):.0%} of marian's outputs are equal"
         return row
 
 
@@ -267,15 +280,17 @@ def training_size(model) -> int:
 
 
 def gemm(d_model: int, bench: Bench) -> Row:
-    """The floor: 128 rows times a matrix, in GFLOP/s."""
+    """The floor: 128 rows times a matrix, in GFLOP/s, by torch and by the library that our model takes for it."""
     x, w = (
         torch.randn(shape, device=bench.device, dtype=bench.dtype)
-        for shape in ((128, d_model), (d_model, 4 * d_model))
+        for shape in ((128, d_model), (4 * d_model, d_model))
     )
 
-    def work() -> float:
+    def work(product: Callable) -> float:
         for _ in range(200):
-            x @ w
+            product(x, w)
         return 200 * 2 * 128 * d_model * 4 * d_model / 1e9
 
-    return Row(bench.size, "matrix product", "GFLOP/s", True, interleaved({"torch": timed(work)}, bench.rounds))
+    runs = {"torch": timed(lambda: work(nn.functional.linear)), "ours": timed(lambda: work(linear))}
+    with torch.no_grad():
+        return Row(bench.size, "matrix product", "GFLOP/s", True, interleaved(runs, bench.rounds))

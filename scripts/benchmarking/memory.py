@@ -70,7 +70,7 @@ def peak(bench: Bench, name: str, work: str) -> float:
             pack(model, packing)
             warm_up(run)
         packed = resident("VmRSS") - before if packing else 0.0  # MB by which packed weights are larger
-        with Peak() as growth:
+        with Peak(bench.device) as growth:
             run(rows)
         if growth.mb is None:
             raise SystemExit("this system does not tell the peak of a process's memory")

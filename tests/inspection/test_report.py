@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from test_attention_page import NASTY
 from tiny import ENGLISH, FRENCH
 
@@ -21,6 +22,7 @@ from vanilla_transformer.inspection.analysis import (
     repetitions,
     words,
 )
+from vanilla_transformer.inspection.memory import Peak
 from vanilla_transformer.translation import Translation
 from vanilla_transformer.translation.alignments import split_words
 
@@ -180,3 +182,10 @@ def test_the_command(model_dir, files, tmp_path, capsys):
     assert main([*words, *both]) == 1 and "--overwrite" in capsys.readouterr().err
     assert main([*words, "-o", str(tmp_path / "r.txt")]) == 1
     assert "expected a name in .html or .json" in capsys.readouterr().err
+
+
+def test_the_peak_of_a_cpu_is_measured_beside_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with Peak(torch.device("cpu")) as peak:
+        torch.ones(10_000_000)
+    assert peak.mb is None or peak.mb > 30  # 40, which systems without /proc do not tell

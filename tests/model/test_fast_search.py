@@ -217,6 +217,14 @@ def test_a_model_that_was_changed_takes_the_long_road(touch, used):
     assert not used
 
 
+def test_two_sources_are_refused(used):
+    """As transformers refuses them."""
+    ids = random_ids(2, 5)
+    for fast in (True, False):
+        with pytest.raises(ValueError, match="passed alongside input_ids"):
+            ending(2.0).generate(ids, input_ids=ids, max_new_tokens=4, fast=fast)
+
+
 def test_several_processes_search_fast_unless_they_share_the_weights(used, monkeypatch):
     model = ending(2.0)
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)

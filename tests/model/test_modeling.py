@@ -3,6 +3,7 @@ import re
 
 import pytest
 import torch
+import torch.nn.utils.prune
 from safetensors.torch import load_file
 from tiny import random_ids, tiny_config, tiny_model
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq
@@ -163,11 +164,21 @@ def test_a_loss_without_logits_in_half_precision():
     torch.testing.assert_close(losses[0], losses[1], atol=1e-2, rtol=1e-2)
 
 
-def test_a_loss_without_logits_leaves_no_hook_out():
+@pytest.mark.parametrize("name", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_loss_without_logits_leaves_no_hook_out(name):
     model, seen = tiny_model(), []
-    model.lm_head.register_forward_hook(lambda *args: seen.append(1))
+    getattr(model.lm_head, name)(lambda *args: seen.append(1))
     model(**batch(), skip_logits=True)
     assert seen
+
+
+def test_a_pruned_head_learns_without_logits():
+    """Pruning makes the matrix anew in each call, by a hook."""
+    model = tiny_model(tie_word_embeddings=False).train()
+    torch.nn.utils.prune.l1_unstructured(model.lm_head, "weight", 0.3)
+    for _ in range(2):
+        model(**batch(), skip_logits=True).loss.backward()
+    assert model.lm_head.weight_orig.grad is not None
 
 
 @pytest.mark.parametrize("attn", ["sdpa", "eager"])

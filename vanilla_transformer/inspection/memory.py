@@ -8,13 +8,16 @@ from ..training.memory import c_function
 
 
 class Peak:
-    """`mb`: by how much the memory of this process, or of the GPU, grew at most within the block; `None` where the
-    system does not tell."""
+    """`mb`: by how much the memory of this process, or of the GPU that is its `device`, grew at most within the block;
+    `None` where the system does not tell."""
 
     mb: float | None = None
 
+    def __init__(self, device: torch.device):
+        self.on_gpu = device.type == "cuda"
+
     def __enter__(self) -> "Peak":
-        if torch.cuda.is_available():
+        if self.on_gpu:
             torch.cuda.reset_peak_memory_stats()
             self.before: float | None = torch.cuda.memory_allocated() / 1e6
         else:
@@ -23,7 +26,7 @@ class Peak:
         return self
 
     def __exit__(self, *exception) -> None:
-        now = torch.cuda.max_memory_allocated() / 1e6 if torch.cuda.is_available() else resident("VmHWM")
+        now = torch.cuda.max_memory_allocated() / 1e6 if self.on_gpu else resident("VmHWM")
         if now is not None and self.before is not None:
             self.mb = now - self.before
 

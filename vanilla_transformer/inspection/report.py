@@ -145,7 +145,7 @@ def make_report(
 def search(translator: Translator, sources: list[str], num_beams: int) -> tuple[list[Translation], dict]:
     """The translations, and what they cost."""
     translator(sources[:PROBED], num_beams=num_beams)  # what a first call alone costs is not of this search
-    with Peak() as peak:
+    with Peak(translator.model.device) as peak:
         start = time.perf_counter()
         outputs = translator(sources, num_beams=num_beams)
         seconds = time.perf_counter() - start

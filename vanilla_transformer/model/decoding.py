@@ -138,7 +138,8 @@ class LengthLimitMixin(GenerationMixin):
             elif of_call("max_length") is None and longest_source is not None:
                 limit = output_limit(self, longest_source, prompt_length)
         sequences = None
-        if fast and limit is not None and generation_config is None:
+        one_source = inputs is None or kwargs.get("input_ids") is None  # two are told apart by transformers
+        if fast and limit is not None and generation_config is None and one_source:
             sequences = outputs = search_at_once(self, asked, source, kwargs, limit)
         if fast and sequences is None:
             kwargs["custom_generate"] = search

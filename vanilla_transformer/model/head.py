@@ -4,7 +4,7 @@
 import torch
 from torch import nn
 
-from .linear import Linear, is_plain
+from .linear import Linear, is_plain, is_untouched
 from .loss import cross_entropy, linear_cross_entropy
 from .stacks import VanillaTransformerPreTrainedModel
 
@@ -49,7 +49,7 @@ class LanguageModel(VanillaTransformerPreTrainedModel):
         if skip_logits:
             if labels is None:
                 raise ValueError("skip_logits=True without labels leaves nothing to return: give labels, or drop it")
-            if is_plain(self.lm_head) and not self.lm_head._forward_hooks:
+            if is_plain(self.lm_head) and is_untouched(self.lm_head):
                 return None, linear_cross_entropy(self.lm_head, hidden, labels, label_smoothing, num_items_in_batch)
             logits = self.lm_head(hidden)  # of an adapter, say, which is no plain matrix
             return None, cross_entropy(logits, labels, label_smoothing, num_items_in_batch)

@@ -100,3 +100,8 @@ class Linear(nn.Linear):
 def is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
     """Whether a module computes x W^T + b and nothing else: no adapter, no rounded matrix."""
     return type(module) in (nn.Linear, Linear)
+
+
+def is_untouched(module: nn.Module) -> bool:
+    """Whether calling a module is its own `forward` and nothing else: no hooks, no other method in its place."""
+    return not (module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)

@@ -16,6 +16,7 @@ from torch.nn.modules import module as module_hooks
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.integrations.fsdp import is_fsdp_managed_module
 
+from .linear import is_untouched
 from .steps import Steps
 
 NEVER = -1.0e9  # the score of what must not be chosen, as in transformers
@@ -61,12 +62,8 @@ def is_as_made(model) -> bool:
         and model.config._attn_implementation in KERNELS
         and not torch.is_autocast_enabled(model.device.type)  # which knows not all products that are used here
         and not (module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks)
-        and not any(
-            part._forward_hooks
-            or part._forward_pre_hooks
-            or "forward" in part.__dict__
-            or "prepare_inputs_for_generation" in part.__dict__
-            for part in model.modules()
+        and all(
+            is_untouched(part) and "prepare_inputs_for_generation" not in part.__dict__ for part in model.modules()
         )
     )
 
