@@ -77,8 +77,8 @@ class AttentionMaps:
         if self.cross is None:
             raise ValueError("these maps hold no cross-attention, which links the words of both sides")
         layers, number = self.cross.shape[:2]
-        if beyond := [f"{layer + 1}:{head + 1}" for layer, head in heads.heads if layer >= layers or head >= number]:
-            raise ValueError(f"no heads {', '.join(beyond)} in maps of {layers} layers of {number} heads")
+        if missing := heads.beyond(layers, number):
+            raise ValueError(f"no heads {', '.join(missing)} in maps of {layers} layers of {number} heads")
         special = set(special)
         said, read = self.next_tokens[:-1], self.source_tokens  # nothing is said after the last one, </s>
         targets, sources = (

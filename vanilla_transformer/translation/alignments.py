@@ -54,11 +54,14 @@ class AlignmentHeads:
     def check(self, model: PreTrainedModel) -> None:
         """Raises: ValueError, if the model has no such heads."""
         layers, heads = decoder_size(model)
-        missing = [f"{layer + 1}:{head + 1}" for layer, head in self.heads if layer >= layers or head >= heads]
-        if missing:
+        if missing := self.beyond(layers, heads):
             raise ValueError(
                 f"no heads {', '.join(missing)} in a decoder of {layers} layers of {heads}: they are counted from 1"
             )
+
+    def beyond(self, layers: int, heads: int) -> list[str]:
+        """Those that so many layers of so many heads have not, as `parse` reads them."""
+        return [f"{layer + 1}:{head + 1}" for layer, head in self.heads if layer >= layers or head >= heads]
 
     def store(self, config: GenerationConfig) -> None:
         """In `generation_config.json`, under the name that Whisper gave such a list."""
