@@ -84,3 +84,16 @@ def test_words_that_make_no_map(tokenizer, tmp_path):
         figures.plot_embeddings(model, tokenizer, ["a", "b", "c"], tmp_path / "x.png", "umap")
     with pytest.raises(ValueError, match="needs three"):
         figures.plot_embeddings(model, tokenizer, ["a", "b", "a"], tmp_path / "x.png")
+
+
+def test_signs_that_the_usual_font_lacks_are_drawn_by_others(tmp_path, monkeypatch, recwarn):
+    """As Chinese is, where a font of `WIDE_FONTS` is installed; matplotlib warns of a sign that it cannot draw."""
+    from matplotlib.font_manager import findfont, get_font
+
+    usual, other = (set(get_font(findfont(name)).get_charmap()) for name in ("DejaVu Sans", "STIXGeneral"))
+    sign = chr(min(code for code in other - usual if chr(code).isprintable()))
+    for fonts, missing in ((("no such font",), True), (("no such font", "STIXGeneral"), False)):
+        monkeypatch.setattr(figures, "WIDE_FONTS", fonts)
+        recwarn.clear()
+        figures.plot_attention_matrix(np.eye(1), [sign], outpath=tmp_path / "sign.png")
+        assert any("missing from font" in str(warning.message) for warning in recwarn) is missing

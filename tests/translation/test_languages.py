@@ -83,3 +83,21 @@ def test_the_commands(many, tmp_path, capsys):
     capsys.readouterr()
     assert main(["translate", str(folder), str(source)]) == 1
     assert "name them, such as --src-lang" in capsys.readouterr().err
+
+
+def test_a_model_that_is_told_in_words_says_so(tmp_path, caplog):
+    """T5 reads its task before each source."""
+    model, tokenizer = ARCHITECTURES["t5"].build(tmp_path)
+    model.config.task_specific_params = {
+        "summarization": {"prefix": "summarize: "},
+        "translation_en_to_de": {"prefix": "translate English to German: "},
+    }
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    load_translator(tmp_path)
+    assert "'translate English to German: '" in caplog.text and "pipeline('translation_en_to_de')" in caplog.text
+    caplog.clear()
+    model.config.task_specific_params = None
+    model.save_pretrained(tmp_path)
+    load_translator(tmp_path)
+    assert "task" not in caplog.text

@@ -15,6 +15,22 @@ from ..translation.alignments import AlignmentHeads, links
 from .maps import AttentionMaps
 
 COLORS = "Blues"
+# Fonts that have the signs which matplotlib's own lacks, as Linux, Windows and macOS call them; those that are
+# installed are asked in this order.
+WIDE_FONTS = (
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "WenQuanYi Zen Hei",
+    "Yu Gothic",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Apple SD Gothic Neo",
+    "Arial Unicode MS",
+    "Noto Sans Devanagari",
+    "Nirmala UI",
+)
 
 
 def new_figure(width: float, height: float):
@@ -39,9 +55,21 @@ def save(figure, file: str | Path) -> Path:
     kinds = figure.canvas.get_supported_filetypes()
     if file.suffix.removeprefix(".").lower() not in kinds:
         raise ValueError(f"got {file.name!r} for a picture, expected a name that ends in .png or .svg")
+    use_wide_fonts(figure)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)
     return file
+
+
+def use_wide_fonts(figure) -> None:
+    """Tokens of any language: what the usual font lacks is taken from those of `WIDE_FONTS` that are installed."""
+    from matplotlib.font_manager import get_font_names
+    from matplotlib.text import Text
+
+    installed = set(get_font_names())
+    wide = [name for name in WIDE_FONTS if name in installed]
+    for text in figure.findobj(Text):
+        text.set_fontfamily([*text.get_fontfamily(), *wide])
 
 
 def label(token: str) -> str:

@@ -1,15 +1,18 @@
-"""The languages of a model that knows many (M2M100, NLLB, mBART): which one it reads, and which one it says."""
+"""The languages of a model that knows many (M2M100, NLLB, mBART, T5): which one it reads, and which one it says."""
 
 from difflib import get_close_matches
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 
 def set_languages(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, src_lang: str | None, tgt_lang: str | None
 ) -> None:
     """The tokenizer marks sources as `src_lang`; the model begins with the token of `tgt_lang`. Without them, both
-    stay as they were saved.
+    stay as they were saved. T5 is told in words, by what each source begins with: a warning says so.
 
     Raises:
         ValueError: for languages that the tokenizer has no token for, and if a model that has to be told which one to
@@ -20,6 +23,15 @@ def set_languages(
             raise ValueError(
                 f"got the languages {src_lang} and {tgt_lang}, but a {type(tokenizer).__name__} knows none: the model "
                 "translates from one to one, so leave --src-lang and --tgt-lang out"
+            )
+        tasks = getattr(model.config, "task_specific_params", None) or {}
+        prefixes = {
+            name: task["prefix"] for name, task in tasks.items() if name[:11] == "translation" and "prefix" in task
+        }
+        for name, prefix in list(prefixes.items())[:1]:
+            logger.warning(
+                f"this model was trained on sources that begin with a task, such as {prefix!r}, and texts are read as "
+                f"they are: begin each of them so, or use pipeline({name!r}), which does it"
             )
         return
     if src_lang:
