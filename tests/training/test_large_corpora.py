@@ -1,11 +1,15 @@
 """The recipes for WMT14, from a folder of its schema to a model that resumes: only sizes and places are changed."""
 
+import gzip
 import json
+import os
+from pathlib import Path
 
 import pytest
 from datasets import Dataset, DatasetDict, Features, Translation
 from tiny import SMALL
 
+from vanilla_transformer.cli import main
 from vanilla_transformer.data.phrasebook import phrasebook
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints
@@ -13,18 +17,25 @@ from vanilla_transformer.training.recipe import load_recipe
 from vanilla_transformer.training.train import train
 
 SIZES = {"train": 200, "validation": 20, "test": 20}
+NEWS = Path(os.environ.get("VANILLA_TRANSFORMER_DATA", "../shared/data")) / "wmt14"
+
+
+def save_wmt(folder: Path, target: str, splits: dict[str, list[tuple[str, str]]]) -> Path:
+    """English and its translations as the Hub's `wmt/wmt14` has them."""
+    features = Features({"translation": Translation(languages=[target, "en"])})
+    DatasetDict(
+        {
+            split: Dataset.from_list([{"translation": {target: t, "en": s}} for s, t in pairs], features=features)
+            for split, pairs in splits.items()
+        }
+    ).save_to_disk(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def wmt(tmp_path_factory):
-    features = Features({"translation": Translation(languages=["fr", "en"])})
-    folder = tmp_path_factory.mktemp("wmt")
-    splits = {
-        split: Dataset.from_list([{"translation": {"fr": p.target, "en": p.source}} for p in pairs], features=features)
-        for split, pairs in phrasebook(0, **SIZES).items()
-    }
-    DatasetDict(splits).save_to_disk(folder / "wmt14")
-    return folder / "wmt14"
+    splits = {split: [(p.source, p.target) for p in pairs] for split, pairs in phrasebook(0, **SIZES).items()}
+    return save_wmt(tmp_path_factory.mktemp("wmt") / "wmt14", "fr", splits)
 
 
 def recipe(name, wmt, *more):
@@ -64,3 +75,28 @@ def test_from_the_hubs_schema_to_a_model(name, wmt, tmp_path, monkeypatch):
 def test_a_subset_reads_no_further(wmt, tmp_path):
     few = train(recipe("wmt14-en-fr-subset", wmt, "corpus.max_pairs=50"), tmp_path / "few")
     assert len(few.splits["train"]) == 50 and len(few.splits["test"]) == SIZES["test"]
+
+
+@pytest.mark.skipif(not NEWS.is_dir(), reason=f"needs the news of WMT14 in {NEWS}")
+def test_news_is_read_and_scored(tmp_path, capsys):
+    """Sentences as long and as odd as they come, German for French; scored from files as newstest2014 is."""
+
+    def lines(name: str) -> list[str]:
+        return gzip.open(NEWS / f"{name}.gz", "rt", encoding="utf-8").read().splitlines()
+
+    pairs = list(zip(lines("newstest2013.en"), lines("newstest2013.de"), strict=True))
+    news = save_wmt(
+        tmp_path / "wmt14", "de", {"train": pairs[:400], "validation": pairs[400:420], "test": pairs[420:440]}
+    )
+    run = train(recipe("wmt14-en-fr-base", news, "corpus.target_lang=de"), tmp_path / "run")
+    files = []
+    for language in ("en", "de"):
+        files.append(tmp_path / f"newstest2014.{language}")
+        files[-1].write_text("\n".join(lines(f"newstest2014.{language}")[:40]) + "\n", encoding="utf-8")
+    scores = tmp_path / "scores.json"
+    assert (
+        main(["evaluate", str(run.model), *map(str, files), "--moses", "de", "--beams", "2", "--json", str(scores)])
+        == 0
+    )
+    told = json.loads(scores.read_text())
+    assert told["pairs"] == 40 and "tok:13a" in capsys.readouterr().out
