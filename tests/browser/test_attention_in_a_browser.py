@@ -145,3 +145,18 @@ def test_text_is_shown_and_not_run(browser, tmp_path):
     assert "<script>alert(1)</script>" in find(browser, "#source")[0].text
     assert len(find(browser, "script")) == 2
     assert selected(browser) == ["Cross"]
+
+
+def test_a_translation_without_spaces_stays_in_its_box(browser, tmp_path):
+    given = [maps(3, target="x" * 400, source="The source"), maps(3, target="one way", source="The source")]
+    (tmp_path / "page.html").write_text(attention_page(given), encoding="utf-8")
+    browser.get((tmp_path / "page.html").as_uri())
+    boxes = find(browser, ".candidates button")
+    assert len(boxes) == 2
+    for box in boxes:
+        assert box.get_property("scrollWidth") <= box.get_property("clientWidth")
+    # The texts of all begin at the same height, whatever their lengths.
+    first_lines = (
+        "const r = document.createRange(); r.selectNodeContents(arguments[0]); return r.getClientRects()[0].top"
+    )
+    assert len({browser.execute_script(first_lines, box) for box in boxes}) == 1

@@ -97,3 +97,11 @@ def test_signs_that_the_usual_font_lacks_are_drawn_by_others(tmp_path, monkeypat
         recwarn.clear()
         figures.plot_attention_matrix(np.eye(1), [sign], outpath=tmp_path / "sign.png")
         assert any("missing from font" in str(warning.message) for warning in recwarn) is missing
+
+
+def test_long_names_get_their_room(tmp_path, recwarn):
+    """Matplotlib warns, and squeezes nothing in, where labels leave no room; unprintable signs become four each."""
+    names = ["\x07" * 30, "Donaudampfschifffahrtsgesellschaft"]
+    file = figures.plot_attention_matrix(np.eye(2), names, outpath=tmp_path / "m.png")
+    assert min(size(file)) > 150 * 0.08 * 120  # pixels, at 150 an inch
+    assert not [warning for warning in recwarn if "constrained_layout" in str(warning.message)]

@@ -92,6 +92,13 @@ def test_lines_keep_their_numbers(model_dir, tmp_path):
     assert found.pairs == 2 and sorted(sentence.number for sentence in found.worst) == [1, 3]
 
 
+def test_the_source_side_is_no_training_text(model_dir, files):
+    given = (str(model_dir), files / "source", files / "reference")
+    with pytest.raises(ValueError, match="100 % of the words of the source"):
+        reports.make_report(*given, training=files / "source", beams=(1,))
+    assert reports.make_report(*given, training=files / "reference", beams=(1,)).training
+
+
 def test_a_sentence():
     found = examine_sentence(3, "The old man", "Le vieil homme", "Le Le man")
     assert (found.number, found.loops, found.copied, found.length_ratio) == (3, 1, [], 1.0)

@@ -79,6 +79,11 @@ def label(token: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text).replace("$", r"\$")
 
 
+def room(tokens: Sequence[str] | None) -> float:
+    """Inches that the longest label takes."""
+    return 0.08 * max((len(label(token)) for token in tokens or ()), default=0)
+
+
 def draw_matrix(
     axes, weights: np.ndarray, rows: Sequence[str] | None, columns: Sequence[str] | None, title: str | None
 ):
@@ -114,7 +119,7 @@ def plot_attention_matrix(
         if names is not None and len(names) != length:
             raise ValueError(f"got {len(names)} {side} tokens {list(names)} for a matrix of shape {matrix.shape}")
     rows, columns = matrix.shape
-    figure = new_figure(2.2 + 0.19 * columns, 1.6 + 0.19 * rows)
+    figure = new_figure(1.7 + room(sides["row"]) + 0.19 * columns, 1.1 + room(sides["column"]) + 0.19 * rows)
     image = draw_matrix(figure.add_subplot(), matrix, sides["row"], sides["column"], title)
     figure.colorbar(image, shrink=0.8)
     return save(figure, outpath)
@@ -149,8 +154,7 @@ def plot_words(maps: AttentionMaps, heads: AlignmentHeads, special: Iterable[str
         ValueError: see `AttentionMaps.words`.
     """
     weights, rows, columns = maps.words(heads, special)
-    room = [0.08 * max(map(len, side)) for side in (rows, columns)]  # inches that the names of words take
-    figure = new_figure(2.0 + room[0] + 0.3 * len(columns), 1.4 + room[1] + 0.3 * len(rows))
+    figure = new_figure(2.0 + room(rows) + 0.3 * len(columns), 1.4 + room(columns) + 0.3 * len(rows))
     axes = figure.add_subplot()
     title = "words, by layer:head " + ", ".join(f"{layer + 1}:{head + 1}" for layer, head in heads.heads)
     image = draw_matrix(axes, weights, rows, columns, title)
@@ -177,7 +181,8 @@ def draw_grid(maps, kind: str, panels: np.ndarray, titles: list[str], title: str
     rows, columns = maps.tokens(kind)
     wide = min(4, len(panels))
     high = -(-len(panels) // wide)
-    figure = new_figure(wide * (1.4 + 0.16 * len(columns)), high * (1.3 + 0.16 * len(rows)) + 0.4)
+    size = 0.9 + room(rows) + 0.16 * len(columns), 0.8 + room(columns) + 0.16 * len(rows)
+    figure = new_figure(wide * size[0], high * size[1] + 0.4)
     figure.suptitle(title)
     for place, (weights, name) in enumerate(zip(panels, titles, strict=True), 1):
         image = draw_matrix(figure.add_subplot(high, wide, place), weights, rows, columns, name)

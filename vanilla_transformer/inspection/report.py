@@ -101,6 +101,9 @@ def make_report(
     Args:
         training: the target side of the training set, by which words are rare or common; the reference, by default.
         src_lang, tgt_lang: those of `load_translator`.
+
+    Raises:
+        ValueError: for what `read_corpus` and `load_translator` refuse, and if `training` is the source side.
     """
     told = CorpusReport()
     pairs = read_corpus([str(source), str(reference)], "source", "reference", report=told)
@@ -108,6 +111,8 @@ def make_report(
     numbers = whole_lines(source, reference)
     translator = load_translator(model, src_lang=src_lang, tgt_lang=tgt_lang)
     sources, references = list(pairs["source"]), list(pairs["target"])
+    counts = Counter(word for line in (read_lines(training) if training else references) for word in words(line))
+    check_side(counts, sources, references, training)
     own = translator.model.generation_config.num_beams or 1
     outputs = {}
     costs = {}
@@ -116,7 +121,6 @@ def make_report(
     decodings = compare(outputs, costs, references)
     best = [answer.text for answer in outputs[own]]
     maps, heads = word_attention(translator, sources, outputs[own])
-    counts = Counter(word for line in (read_lines(training) if training else references) for word in words(line))
     found = [
         examine_sentence(number, *row, attention=weights, known=counts if training else None)
         for number, weights, *row in zip(numbers, maps, sources, references, best, strict=True)
@@ -140,6 +144,19 @@ def make_report(
         attention=[[] if weights is None else weights.round(3).tolist() for weights in map(maps.__getitem__, worst)],
         heads=heads,
     )
+
+
+def check_side(counts: Counter[str], sources: list[str], references: list[str], training: Path | None) -> None:
+    """Raises: ValueError, if the words of `training` are rather those of the sources."""
+    shares = []
+    for lines in (sources, references):
+        said = [word for line in lines for word in words(line)]
+        shares.append(100 * sum(word in counts for word in said) / max(1, len(said)))
+    if shares[0] > 2 * shares[1]:
+        raise ValueError(
+            f"{training} has {shares[0]:.0f} % of the words of the source and {shares[1]:.0f} % of those of the "
+            "reference: expected the target side of the training set for --training"
+        )
 
 
 def search(translator: Translator, sources: list[str], num_beams: int) -> tuple[list[Translation], dict]:
