@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from IPython.display import Code, Image, display
 from torch import nn
+from transformers import get_scheduler
 from transformers.utils import logging
 
 import vanilla_transformer as vt
@@ -313,6 +314,23 @@ print(recipe.model, recipe.training, sep="\n")
 #
 # $$lrate = d_{model}^{-0.5} \cdot \min(step^{-0.5}, step \cdot warmup^{-1.5})$$
 #
+# The scheduler of transformers that is called `inverse_sqrt` draws this line when its peak is
+# $d_{model}^{-0.5} \cdot warmup^{-0.5}$, which is what our recipes take where they name no learning rate.
+
+# %%
+warmup, steps = 400, np.arange(1, 2001)
+rates = 128**-0.5 * np.minimum(steps**-0.5, steps * warmup**-1.5)
+adam = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=128**-0.5 * warmup**-0.5)
+schedule = get_scheduler("inverse_sqrt", adam, num_warmup_steps=warmup)
+scheduled = []
+for _ in steps:
+    adam.step()
+    schedule.step()
+    scheduled.append(schedule.get_last_lr()[0])
+agree(rates, torch.tensor(scheduled))
+print(f"the peak, {max(rates):.4f}, is at step {steps[rates.argmax()]}")
+
+# %% [markdown]
 # This recipe trains for two minutes on a language without exceptions, and so departs from the paper in four points,
 # which the comments of `vanilla_transformer/recipes/phrasebook.yaml` measure: the rate falls along a line, down to 0;
 # the norms stand before the sub-layers, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$; and there is neither label
@@ -425,7 +443,10 @@ print(score_alignments(translator, sources, references, test["links"]))
 known = (
     "red blue green white black cat dog bird horse man woman boy girl teacher apple bread soup cake reads eats sees"
 )
-Image(figures.plot_embeddings(translator.model, translator.tokenizer, known.split(), folder / "words.png"), width=700)
+for method in ("pca", "tsne"):  # the plane in which most of the distances lie; one that keeps neighbours together
+    picture = folder / f"words-{method}.png"
+    figures.plot_embeddings(translator.model, translator.tokenizer, known.split(), picture, method)
+    display(Image(picture, width=700))
 
 # %% [markdown]
 # ## What next

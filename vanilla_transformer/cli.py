@@ -144,11 +144,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--source", type=Path, required=True, metavar="FILE", help="texts, one a line, gzipped or not")
     p.add_argument("--reference", type=Path, required=True, metavar="FILE", help="their translations")
     p.add_argument(
-        "--training", type=Path, metavar="FILE", help="target side of the training set: which words are rare"
+        "--training", type=Path, metavar="FILE", help="target side of the training set: what is rare there, or longer"
     )
     p.add_argument("-o", "--output", type=Path, action="append", metavar="FILE",
                    help=".html or .json (repeatable; default: report.html)")  # fmt: skip
     p.add_argument("--overwrite", action="store_true", help="replace these files")
+    p.add_argument("--truncate", action="store_true", help="cut sources that are too long for the model's positions")
 
     p = command("doctor", run_doctor, "check that MODEL is sound: leaks, padding, cache, tying, settings, tokenizer")
     model_options(p)
@@ -350,6 +351,7 @@ def run_report(arguments) -> None:
         arguments.source,
         arguments.reference,
         training=arguments.training,
+        truncation=arguments.truncate,
         progress=True,
         **languages(arguments),
     )

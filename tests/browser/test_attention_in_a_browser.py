@@ -160,3 +160,12 @@ def test_a_translation_without_spaces_stays_in_its_box(browser, tmp_path):
         "const r = document.createRange(); r.selectNodeContents(arguments[0]); return r.getClientRects()[0].top"
     )
     assert len({browser.execute_script(first_lines, box) for box in boxes}) == 1
+
+
+def test_a_token_keeps_the_focus_when_the_layer_changes(page):
+    row = find(page, ".token[data-side=row]")[2]
+    page.execute_script("arguments[0].focus()", row)
+    for key in ("]", ".", "v"):
+        press(page, key)
+        focused = page.switch_to.active_element
+        assert (focused.get_attribute("data-side"), focused.get_attribute("data-place")) == ("row", "2")

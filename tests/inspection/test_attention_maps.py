@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from tiny import ENGLISH, FRENCH
+from tiny import ENGLISH, FRENCH, tiny_model
 from tiny_marian import tiny_marian
 from transformers import AutoModelForSeq2SeqLM
 
@@ -165,3 +165,11 @@ def test_pieces_of_text(tokenizer):
     assert len(found) == len(ids) and found[-1] == "</s>"
     assert "".join(found[:-1]) == text
     assert "" in found  # the first bytes of a character
+
+
+def test_sides_beyond_learned_positions(tokenizer):
+    model = tiny_model(vocab_size=len(tokenizer), positions="learned", max_position_embeddings=12)
+    with pytest.raises(ValueError, match=r"the source has .* positions end at 12"):
+        collect_attention(model, tokenizer, "The man reads. " * 9, "Un livre.")
+    with pytest.raises(ValueError, match=r"the target has .* positions end at 12"):
+        collect_attention(model, tokenizer, "The man.", "Un livre. " * 9)

@@ -13,7 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, BertConfig, EncoderDecoderConfig
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.inspection.doctor import CHECKS, examine
-from vanilla_transformer.model import attention
+from vanilla_transformer.model import attention, search
 
 BROKEN = [case for case in MUTATIONS if case.values[1] == "encoder-decoder"]
 
@@ -111,6 +111,31 @@ def test_traps_of_generation_settings():
     told = failed(model)["outputs_have_a_limit_and_an_end"]
     assert "stops after 20 tokens" in told and "eos_token_id is not set" in told
     assert "pad_token_id is 7 there and 0 in config" in told
+
+
+def test_a_decoder_start_that_generate_does_not_see():
+    """It asks the generation config, and takes bos where there is none."""
+    model = tiny_model()
+    assert model.config.decoder_start_token_id is not None
+    model.generation_config.decoder_start_token_id = None
+    assert "decoder_start_token_id is not set" in failed(model)["outputs_have_a_limit_and_an_end"]
+    model.generation_config.decoder_start_token_id = 9
+    told = failed(model)["outputs_have_a_limit_and_an_end"]
+    assert f"decoder_start_token_id is 9 there and {model.config.decoder_start_token_id} in config" in told
+
+
+def test_a_search_of_ours_that_errs(monkeypatch):
+    """`generate` by the library's own search, which this leaves as it is, would not show it."""
+    wrap(monkeypatch, search, "greedy", lambda greedy: lambda *args: greedy(*args).flip(1))
+    assert "fast=False" in failed(tiny_model())["the_cache_changes_nothing"]
+
+
+@pytest.mark.parametrize("name", ["marian", "mbart", "t5", "m2m100"])
+def test_tokenizers_of_transformers(name, tmp_path):
+    """Languages around a text, two vocabularies and SentencePiece's spaces are no faults."""
+    model, tokenizer = foreign_models.ARCHITECTURES[name].build(tmp_path)
+    told = failed(model, tokenizer).get("text_comes_back", "")
+    assert "end with" not in told
 
 
 def test_a_tokenizer_of_another_model(tokenizer):

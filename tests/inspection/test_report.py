@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from test_attention_page import NASTY
-from tiny import ENGLISH, FRENCH
+from tiny import ENGLISH, FRENCH, tiny_model
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.inspection import report as reports
@@ -139,7 +139,8 @@ def test_controls_stand_beside_the_model():
 
 
 def test_groups_add_up():
-    lengths = by_length(["a"] * 3 + ["a " * 12] * 2, FRENCH[:5], FRENCH[:5])
+    references = ["le chien mange bien"] * 3 + ["la vie est belle " * 3] * 2
+    lengths = by_length(references, references)
     assert [(group.name, group.size) for group in lengths] == [("0 to 5 words", 3), ("11 to 15 words", 2)]
     assert all(group.score == pytest.approx(100) for group in lengths)
     groups = by_frequency(["le chat noir"], ["le chat gris gris"], Counter(le=50, chat=3))
@@ -148,6 +149,32 @@ def test_groups_add_up():
         ("2 to 4 times", 1, 100),
         ("20 to 99 times", 1, 100),
     ]
+
+
+def test_lengths_beyond_those_of_training():
+    references = [" ".join(["mot"] * length) for length in (4, 12, 13, 40)]
+    assert [(group.name, group.size) for group in by_length(references, references, longest=12)] == [
+        ("0 to 5 words", 1),
+        ("11 to 12 words", 1),
+        ("over 12 words", 2),
+    ]
+
+
+def test_one_sentence_has_no_others():
+    assert "translations of other sentences" not in reports.controls(["a"], ["b"], ["b"])
+
+
+def test_what_is_too_long_is_named_or_cut(tmp_path, tokenizer):
+    model = tiny_model(vocab_size=len(tokenizer), positions="learned", max_position_embeddings=12)
+    model.generation_config.max_length = 12
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "s").write_text("The man.\n\n" + "The man reads. " * 9 + "\n")
+    (tmp_path / "t").write_text("L'homme.\nRien.\nRien.\n")
+    given = (str(tmp_path / "model"), tmp_path / "s", tmp_path / "t")
+    with pytest.raises(ValueError, match="s, line 3 has"):
+        reports.make_report(*given, beams=(1,))
+    assert reports.make_report(*given, beams=(1,), truncation=True).pairs == 2
 
 
 def test_what_a_report_holds(report):

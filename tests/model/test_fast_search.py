@@ -217,6 +217,15 @@ def test_a_model_that_was_changed_takes_the_long_road(touch, used):
     assert not used
 
 
+def test_a_look_inside_leaves_the_short_road_open(used):
+    """transformers observes a model from the first call on that asks for its attention, and never stops."""
+    model = ending(2.0)
+    ids = random_ids(2, 5)
+    model(input_ids=ids, decoder_input_ids=ids, output_attentions=True, output_hidden_states=True)
+    model.generate(ids, max_new_tokens=4)
+    assert len(used) == 1
+
+
 def test_two_sources_are_refused(used):
     """As transformers refuses them."""
     ids = random_ids(2, 5)

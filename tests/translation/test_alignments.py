@@ -14,6 +14,7 @@ from vanilla_transformer.translation.alignments import (
     LEAST,
     AlignmentHeads,
     agreement,
+    as_split,
     choices,
     choose_heads,
     links,
@@ -50,6 +51,32 @@ def test_words_are_those_between_plain_spaces(tokenizer):
         assert max(numbers) == len(split_words(text)) - 1
     assert split_words(" Lit-il\u00a0?  Oui. ") == ["Lit-il\u00a0?", "Oui."]
     assert [split_words(text) for text in ENGLISH] == [text.split(" ") for text in ENGLISH]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text", "expected"),
+    [
+        ([0, 1, 2, -1], "Est-ce vrai\u00a0?", [0, 1, 1, -1]),  # a plain space was made of the other one
+        ([0, 1, 1], "Est-ce vrai\u00a0?", [0, 1, 1]),
+        ([0, 1, 2], "one\ttwo three", [0, 0, 1]),
+        ([0, 1, 2, 3], "what else is\u00a0it done by", [0, 1, 2, 3]),  # nobody knows
+        ([], "", []),
+    ],
+)
+def test_words_of_a_tokenizer_that_knows_one_space(numbers, text, expected):
+    assert as_split(numbers, text) == expected
+
+
+def test_links_point_at_words_of_the_texts(tmp_path):
+    """Where SentencePiece makes plain spaces of others, and where the model says what its text leaves out."""
+    model, tokenizer = foreign_models.ARCHITECTURES["marian"].build(tmp_path)
+    translator = Translator(model, tokenizer)
+    source, target = "The\u00a0old man reads", "The old man"
+    first, last = tokenizer(text_target=["The old", "man"])["input_ids"]
+    said = [*first[:-1], tokenizer.unk_token_id, *last]
+    [(_, _, targets, sources)] = translator.read_pairs([(source, target)], [said])
+    assert max(sources) + 1 == len(split_words(source)) == 3
+    assert max(targets) + 1 == len(split_words(target)) == 3
 
 
 def test_unknown_words_are_words(tmp_path):

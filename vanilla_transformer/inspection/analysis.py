@@ -13,7 +13,7 @@ from ..translation.alignments import split_words
 LONGEST_LOOP = 4  # words that are looked at as one thing said again
 SEEN = 0.1  # attention that a source word gets from all target words together, below which it counts as left out
 LETTERS = 4  # of a word that is copied; shorter ones are often the same in two languages
-LENGTHS = (5, 10, 15, 20, 30, 50, 100)  # words of a source, ends of groups
+LENGTHS = (5, 10, 15, 20, 30, 50, 100)  # words of a reference, ends of groups
 COUNTS = (0, 1, 4, 19, 99)  # how often training has a word, ends of groups
 
 
@@ -129,13 +129,14 @@ def grouped(
     return [group for group in groups if group.size]
 
 
-def by_length(sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> list[Group]:
-    """BLEU by the length of the source in words."""
+def by_length(outputs: Sequence[str], references: Sequence[str], longest: int | None = None) -> list[Group]:
+    """BLEU by the length of the reference in words; the last group is beyond `longest`, that of training, if known."""
+    ends: Sequence[int] = LENGTHS if longest is None else [*(end for end in LENGTHS if end < longest), longest]
 
     def bleu(members: list[int]) -> float:
         return translation_scores([outputs[i] for i in members], [references[i] for i in members], ["BLEU"])[0].score
 
-    return grouped([len(source.split()) for source in sources], LENGTHS, bleu, "words")
+    return grouped([len(reference.split()) for reference in references], ends, bleu, "words")
 
 
 def by_frequency(outputs: Sequence[str], references: Sequence[str], training: Counter[str]) -> list[Group]:

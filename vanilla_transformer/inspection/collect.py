@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..model.decoding import position_limit
 from ..translation import Translator
 from ..translation.alignments import pieces, read_again, stacked, start_token
 from .maps import KINDS, AttentionMaps
@@ -21,7 +22,8 @@ def collect_attention(
         search: for `Translator.candidates`, such as `num_beams=1`, where no target is given.
 
     Raises:
-        ValueError: for a blank source, and for a model that is no encoder-decoder or returns no attention.
+        ValueError: for a blank source, for sides that are longer than the model's positions, and for a model that is
+            no encoder-decoder or returns no attention.
     """
     if target is not None and search:
         raise ValueError(f"got a target, and {', '.join(search)} to search for one: give either")
@@ -57,10 +59,15 @@ def attention_to(
 ) -> AttentionMaps:
     """The maps of a source and a target that is given, as text, and as the `tokens` that a model has said if known."""
     check(model, source)
-    batch = tokenizer([source], text_target=[target], return_tensors="pt").to(model.device)
+    batch = tokenizer([source], text_target=[target], return_tensors="pt", verbose=False).to(model.device)
     said = batch.pop("labels")  # (1, T)
     if tokens is not None:
         said = said.new_tensor([tokens])
+    sides = ("source", batch["input_ids"], model.get_encoder()), ("target", said, model.get_decoder())
+    for side, ids, stack in sides:
+        limit = position_limit(stack, model.config)
+        if limit is not None and ids.shape[1] > limit:
+            raise ValueError(f"the {side} has {ids.shape[1]} tokens, but the model's positions end at {limit}")
     output = read_again(model, batch, said[:, :-1])  # after the last one, </s>, there is nothing to be said
     return AttentionMaps(
         pieces(tokenizer, batch["input_ids"][0].tolist(), source=True),

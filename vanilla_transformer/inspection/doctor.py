@@ -14,8 +14,9 @@ from typing import Any, Literal
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..model.decoding import position_limit
 from ..model.loss import IGNORED_LABEL
-from ..translation.alignments import is_ours, kernel
+from ..translation.alignments import is_ours, kernel, pieces
 
 SENTENCES = ("The old man is reading a new book.", "How many?", "Does it cost 3.50, or 12,000?")
 NEAR = 1e-4  # how far two ways to compute the same logits may be apart, as a share of their size
@@ -219,6 +220,12 @@ def the_cache_changes_nothing(patient: Patient) -> None:
             patient.near(cached, uncached, f"{beams} beams with a cache and without" if beams > 1 else "with a cache")
         if not torch.equal(found[0].sequences, found[1].sequences):
             raise Fault(f"{beams} beams find other tokens with a cache than without")
+        if is_ours(patient.model):  # whose own search takes over where no logits are asked for
+            for name in ("output_logits", "return_dict_in_generate", "decoder_input_ids"):
+                options.pop(name)
+            own, stock = (patient.model.generate(patient.source, fast=fast, **options) for fast in (True, False))
+            if not torch.equal(own, stock):
+                raise Fault(f"{beams} beams find other tokens with fast=False")
 
 
 def every_weight_learns(patient: Patient) -> None:
@@ -282,15 +289,15 @@ def positions_go_on(patient: Patient) -> str | None:
         return "left out: the model names no limit"
     if limit > 4096:
         return f"left out: the model knows {limit} positions"
+    end = position_limit(patient.model.get_encoder(), patient.config)
+    if end is not None:  # on a GPU, what looks beyond it in a table ends all other work as well
+        return f"they end at {end}"
     long = patient.tokens(1, limit + 4)
     while long[0, limit + 1] == long[0, limit + 2]:
         long = patient.other(long, limit + 2)
     exchanged = long.clone()
     exchanged[0, [limit + 1, limit + 2]] = long[0, [limit + 2, limit + 1]]
-    try:
-        before, after = (patient.logits(ids, patient.target[:1]) for ids in (long, exchanged))
-    except (ValueError, IndexError, RuntimeError) as error:
-        return f"they end at {limit}, with an error ({str(error).splitlines()[0][:80]})"
+    before, after = (patient.logits(ids, patient.target[:1]) for ids in (long, exchanged))
     if getattr(patient.config, "positions", "") != "none":
         patient.apart(before, after, f"two tokens beyond place {limit} exchanged")
     return None
@@ -316,9 +323,11 @@ def outputs_have_a_limit_and_an_end(patient: Patient) -> None:
     settings, problems = patient.model.generation_config, []
     if settings.max_new_tokens is None and settings.max_length in (None, 20):
         problems.append("no max_length is set, and transformers stops after 20 tokens")
-    start = settings.decoder_start_token_id
-    if start is None and patient.config.decoder_start_token_id is None and settings.bos_token_id is None:
+    start, configured = settings.decoder_start_token_id, patient.config.decoder_start_token_id
+    if start is None and (settings.bos_token_id is None or configured is not None):  # bos is what generate takes then
         problems.append("decoder_start_token_id is not set")
+    elif start is not None and configured not in (None, start):
+        problems.append(f"decoder_start_token_id is {start} there and {configured} in config")
     for name in ("eos_token_id", "pad_token_id"):
         if getattr(settings, name) is None:
             problems.append(f"{name} is not set")
@@ -342,16 +351,22 @@ def text_comes_back(patient: Patient) -> str | None:
             problems.append(
                 f"{name} is {getattr(tokenizer, name)} of the tokenizer, and {getattr(patient.config, name)}"
             )
+    lowered = False
     for text in SENTENCES:
         ids = tokenizer(text)["input_ids"]
-        back = tokenizer.decode(ids, skip_special_tokens=True)
-        if back != text:
+        special = [token in tokenizer.all_special_ids and token != tokenizer.unk_token_id for token in ids]
+        told = zip(pieces(tokenizer, ids, source=True), special, strict=True)
+        back = "".join(piece for piece, is_special in told if not is_special).lstrip(" ")
+        if back == text.lower() != text:
+            lowered = True
+        elif back != text:
             problems.append(f"{text!r} comes back as {back!r}")
-        if not ids or ids[-1] != tokenizer.eos_token_id:
+        ending = ids[special[::-1].index(False) * -1 :] if special[-1:] == [True] and False in special else []
+        if tokenizer.eos_token_id is not None and tokenizer.eos_token_id not in ending:
             problems.append(f"{text!r} does not end with {tokenizer.eos_token}")
     if problems:
         raise Fault("; ".join(problems[:4]))
-    return None
+    return "in small letters" if lowered else None
 
 
 def float16_is_finite(patient: Patient) -> None:

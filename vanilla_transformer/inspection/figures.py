@@ -15,6 +15,8 @@ from ..translation.alignments import AlignmentHeads, links
 from .maps import AttentionMaps
 
 COLORS = "Blues"
+# What a row of the three kinds of attention is: in the decoder, that of a token says the token behind it.
+ROWS = {"encoder": "token", "decoder": "token read, to say the next", "cross": "token read, to say the next"}
 # Fonts that have the signs which matplotlib's own lacks, as Linux, Windows and macOS call them; those that are
 # installed are asked in this order.
 WIDE_FONTS = (
@@ -87,7 +89,10 @@ def room(tokens: Sequence[str] | None) -> float:
 def draw_matrix(
     axes, weights: np.ndarray, rows: Sequence[str] | None, columns: Sequence[str] | None, title: str | None
 ):
-    image = axes.imshow(weights, aspect="auto", cmap=COLORS, vmin=0, vmax=1)
+    from matplotlib.colors import PowerNorm
+
+    # By their square roots: a sixtieth, which each of 60 tokens has of an even row, can be told from nothing.
+    image = axes.imshow(weights, aspect="auto", cmap=COLORS, norm=PowerNorm(0.5, 0, 1))
     for axis, tokens in ((axes.yaxis, rows), (axes.xaxis, columns)):
         if tokens is not None:
             axis.set_ticks(range(len(tokens)), [label(token) for token in tokens], fontsize=8)
@@ -184,6 +189,7 @@ def draw_grid(maps, kind: str, panels: np.ndarray, titles: list[str], title: str
     size = 0.9 + room(rows) + 0.16 * len(columns), 0.8 + room(columns) + 0.16 * len(rows)
     figure = new_figure(wide * size[0], high * size[1] + 0.4)
     figure.suptitle(title)
+    figure.supylabel(ROWS[kind], fontsize="medium")
     for place, (weights, name) in enumerate(zip(panels, titles, strict=True), 1):
         image = draw_matrix(figure.add_subplot(high, wide, place), weights, rows, columns, name)
     figure.colorbar(image, ax=figure.axes, shrink=0.6)
@@ -223,9 +229,10 @@ def plot_positional_encoding(
     positions = getattr(getattr(model.get_encoder(), "positions", None), "embed", None)
     if positions is None:
         raise ValueError(f"got {type(model).__name__}, expected a model of this package")
-    places = torch.arange(length)[None]
+    places = torch.arange(length, device=model.device)[None]
     with torch.inference_mode():
-        vectors = positions(torch.zeros(1, length, model.config.d_model), places, length)[0].numpy()  # (length, D)
+        zeros = torch.zeros(1, length, model.config.d_model, device=model.device)
+        vectors = positions(zeros, places, length)[0].cpu().numpy()  # (length, D)
     if not vectors.any():
         raise ValueError(f"positions={model.config.positions!r} adds no vector to the embeddings: nothing to plot")
     figure = new_figure(11, 4)

@@ -20,7 +20,7 @@ from ..data.corpora import read_corpus, read_lines, whole_lines
 from ..evaluation.metrics import METRICS, Score, translation_scores
 from ..model.decoding import output_limit
 from ..translation import Translation, Translator, load_translator
-from ..translation.alignments import is_ours, split_words, stored_heads, word_weights
+from ..translation.alignments import split_words, stored_heads, word_weights
 from .analysis import SEEN, Group, Sentence, by_frequency, by_length, coverage, entropy, examine_sentence, words
 from .memory import Peak
 
@@ -73,7 +73,7 @@ class Report:
     seconds: dict[str, float]  # of a batch: encoder, first step, later steps
     controls: dict[str, float]  # BLEU of the model's own search, and of what should be bad
     lengths: list[Group]
-    longest_in_training: int | None  # tokens; None for models of which it is not known
+    longest_in_training: int | None  # words of the longest line of `training`
     frequencies: list[Group]
     length_ratio: float
     found: dict[str, Fault]
@@ -92,6 +92,7 @@ def make_report(
     *,
     training: Path | None = None,
     beams: Sequence[int] = BEAMS,
+    truncation: bool = False,
     progress: bool = False,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
@@ -100,6 +101,7 @@ def make_report(
 
     Args:
         training: the target side of the training set, by which words are rare or common; the reference, by default.
+        truncation: cut sources that are longer than the model's positions (and say so), instead of an error.
         src_lang, tgt_lang: those of `load_translator`.
 
     Raises:
@@ -111,13 +113,16 @@ def make_report(
     numbers = whole_lines(source, reference)
     translator = load_translator(model, src_lang=src_lang, tgt_lang=tgt_lang)
     sources, references = list(pairs["source"]), list(pairs["target"])
-    counts = Counter(word for line in (read_lines(training) if training else references) for word in words(line))
+    known = list(read_lines(training)) if training else references
+    counts = Counter(word for line in known for word in words(line))
+    longest = max((len(line.split()) for line in known), default=0) if training else None
     check_side(counts, sources, references, training)
     own = translator.model.generation_config.num_beams or 1
+    names = [f"{source}, line {number}" for number in numbers]
     outputs = {}
     costs = {}
     for number in tqdm(sorted({1, own, *beams}), desc="searching", unit="search", disable=not progress):
-        outputs[number], costs[number] = search(translator, sources, number)
+        outputs[number], costs[number] = search(translator, sources, number, truncation=truncation, names=names)
     decodings = compare(outputs, costs, references)
     best = [answer.text for answer in outputs[own]]
     maps, heads = word_attention(translator, sources, outputs[own])
@@ -135,8 +140,8 @@ def make_report(
         decodings=decodings,
         seconds=split_time(translator, sources[:PROBED], own),
         controls=controls(sources, best, references),
-        lengths=by_length(sources, best, references),
-        longest_in_training=translator.tokenizer.model_max_length if is_ours(translator.model) else None,
+        lengths=by_length(best, references, longest),
+        longest_in_training=longest,
         frequencies=by_frequency(best, references, counts),
         length_ratio=sum(len(words(o)) for o in best) / max(1, sum(len(words(r)) for r in references)),
         found=count_faults(found),
@@ -159,12 +164,12 @@ def check_side(counts: Counter[str], sources: list[str], references: list[str], 
         )
 
 
-def search(translator: Translator, sources: list[str], num_beams: int) -> tuple[list[Translation], dict]:
-    """The translations, and what they cost."""
-    translator(sources[:PROBED], num_beams=num_beams)  # what a first call alone costs is not of this search
+def search(translator: Translator, sources: list[str], num_beams: int, **options) -> tuple[list[Translation], dict]:
+    """The translations, and what they cost; the options are those of `Translator.candidates`."""
+    translator(sources[:PROBED], num_beams=num_beams, **options)  # what a first call costs is not of this search
     with Peak(translator.model.device) as peak:
         start = time.perf_counter()
-        outputs = translator(sources, num_beams=num_beams)
+        outputs = translator(sources, num_beams=num_beams, **options)
         seconds = time.perf_counter() - start
     tokens = sum(len(answer.tokens) for answer in outputs)
     cost = dict(ms_per_sentence=1000 * seconds / len(sources), tokens_per_second=tokens / seconds, peak_mb=peak.mb)
@@ -205,8 +210,9 @@ def word_attention(
     sums, entropies = [], []
     for place, cross, targets, words_of_source in translator.read_pairs(pairs, [answer.tokens for answer in outputs]):
         found[place] = word_weights(chosen.weights(cross), targets, words_of_source)
-        sums.append(coverage(cross))
-        entropies.append(entropy(cross))
+        rows = cross[:, :, :-1]  # that of the last token, </s>, says nothing
+        sums.append(coverage(rows))
+        entropies.append(entropy(rows))
     if not sums:
         return found, []
     covered, spread = np.mean(sums, 0), np.mean(entropies, 0)  # (L, H) each
@@ -220,7 +226,8 @@ def word_attention(
 def split_time(translator: Translator, sources: list[str], num_beams: int) -> dict[str, float]:
     """Seconds of one batch: in the encoder, in the first step of the decoder, and in all later ones."""
     model = translator.model
-    batch = translator.tokenizer(sources, return_tensors="pt", padding=True).to(model.device)
+    batch = translator.tokenizer.pad({"input_ids": translator.cut(translator.encode(sources))}, return_tensors="pt")
+    batch = batch.to(model.device)
     settings: dict = dict(num_beams=num_beams, do_sample=False)
     settings |= {"length_penalty": None, "early_stopping": None} if num_beams == 1 else {}
     limit = output_limit(model, longest_source=batch["input_ids"].shape[1])
@@ -246,8 +253,9 @@ def controls(sources: list[str], outputs: list[str], references: list[str]) -> d
     named = {
         "the model's translations": outputs,
         "the sources, copied": sources,
-        "translations of other sentences": [*outputs[1:], *outputs[:1]],
     }
+    if len(outputs) > 1:
+        named["translations of other sentences"] = [*outputs[1:], *outputs[:1]]
     return {name: translation_scores(texts, references, ["BLEU"])[0].score for name, texts in named.items()}
 
 
@@ -299,13 +307,15 @@ def to_html(report: Report) -> str:
         decodings_table(report.decodings),
         "<p>p: how likely the paired bootstrap (Koehn 2004) makes a difference to greedy search by chance.</p>",
         *(f"<p><small>{text(s.name)}: {text(s.signature)}</small></p>" for s in report.decodings[0].scores),
-        "<h2>Where the time goes</h2>",
+        "<p>Peak memory: what a search takes on top of the model.</p>",
+        f"<h2>Where the time goes</h2><p>Of the first {min(PROBED, report.pairs)} sentences, translated together by "
+        "the model's own settings.</p>",
         bars(report.seconds, lambda seconds: f"{1000 * seconds:.0f} ms"),
         "<h2>Controls</h2><p>BLEU beside that of what should be bad; a model that is near it does not translate.</p>",
         bars(report.controls, lambda score: f"{score:.1f} BLEU"),
-        "<h2>By length of the source</h2>",
+        "<h2>By length of the reference</h2>",
         group_table(report.lengths, "BLEU"),
-        f"<p>Training left out sides of more than {report.longest_in_training} tokens.</p>"
+        f"<p>No line of the training text has more than {report.longest_in_training} words.</p>"
         * bool(report.longest_in_training),
         "<h2>By how often training has a word</h2>",
         group_table(report.frequencies, "percent of the reference's words found"),

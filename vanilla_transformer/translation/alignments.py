@@ -219,6 +219,18 @@ def words_of(tokens: Sequence[str], special: Iterable[str]) -> list[int]:
     return numbers
 
 
+def as_split(numbers: Sequence[int], text: str) -> list[int]:
+    """`words_of` a text as numbers of its `split_words`: they are more where the tokenizer has made plain spaces of
+    others, as SentencePiece does.
+
+    Those of "Est-ce vrai\u00a0?", three for its tokens: [0, 1, 2] -> [0, 1, 1]
+    """
+    parts = [number for number, word in enumerate(split_words(text)) for _ in word.split()]
+    if max(numbers, default=-1) + 1 != len(parts):
+        return list(numbers)
+    return [number if number < 0 else parts[number] for number in numbers]
+
+
 def word_weights(weights: np.ndarray, targets: Sequence[int], sources: Sequence[int]) -> np.ndarray:
     """(..., T, S) of tokens -> (..., target words, source words): the greatest weight between two tokens of theirs,
     since one piece of a word often links all of it. A word that shares a token with the next one has zeros."""
