@@ -45,7 +45,7 @@ def translate(browser, text):
     box = until(lambda: find(browser, "#text textarea"))[0]
     box.clear()
     box.send_keys(text)
-    find(browser, "#translate")[0].click()
+    until(lambda: find(browser, "#translate"))[0].click()  # Gradio builds the page bit by bit
 
 
 def test_this_machine_alone_is_served(address):
