@@ -361,8 +361,8 @@ def text_comes_back(patient: Patient) -> str | None:
             lowered = True
         elif back != text:
             problems.append(f"{text!r} comes back as {back!r}")
-        ending = ids[special[::-1].index(False) * -1 :] if special[-1:] == [True] and False in special else []
-        if tokenizer.eos_token_id is not None and tokenizer.eos_token_id not in ending:
+        text_ends = max((place for place, is_special in enumerate(special, 1) if not is_special), default=0)
+        if tokenizer.eos_token_id is not None and tokenizer.eos_token_id not in ids[text_ends:]:
             problems.append(f"{text!r} does not end with {tokenizer.eos_token}")
     if problems:
         raise Fault("; ".join(problems[:4]))

@@ -113,9 +113,11 @@ def make_report(
     numbers = whole_lines(source, reference)
     translator = load_translator(model, src_lang=src_lang, tgt_lang=tgt_lang)
     sources, references = list(pairs["source"]), list(pairs["target"])
-    known = list(read_lines(training)) if training else references
-    counts = Counter(word for line in known for word in words(line))
-    longest = max((len(line.split()) for line in known), default=0) if training else None
+    counts: Counter[str] = Counter()
+    longest = 0
+    for line in read_lines(training) if training else references:
+        counts.update(words(line))
+        longest = max(longest, len(line.split()))
     check_side(counts, sources, references, training)
     own = translator.model.generation_config.num_beams or 1
     names = [f"{source}, line {number}" for number in numbers]
@@ -140,8 +142,8 @@ def make_report(
         decodings=decodings,
         seconds=split_time(translator, sources[:PROBED], own),
         controls=controls(sources, best, references),
-        lengths=by_length(best, references, longest),
-        longest_in_training=longest,
+        lengths=by_length(best, references, longest if training else None),
+        longest_in_training=longest if training else None,
         frequencies=by_frequency(best, references, counts),
         length_ratio=sum(len(words(o)) for o in best) / max(1, sum(len(words(r)) for r in references)),
         found=count_faults(found),

@@ -25,14 +25,13 @@ def set_languages(
                 "translates from one to one, so leave --src-lang and --tgt-lang out"
             )
         tasks = getattr(model.config, "task_specific_params", None) or {}
-        prefixes = {
-            name: task["prefix"] for name, task in tasks.items() if name[:11] == "translation" and "prefix" in task
-        }
-        for name, prefix in list(prefixes.items())[:1]:
-            logger.warning(
-                f"this model was trained on sources that begin with a task, such as {prefix!r}, and texts are read as "
-                f"they are: begin each of them so, or use pipeline({name!r}), which does it"
-            )
+        for name, task in tasks.items():
+            if name.startswith("translation") and "prefix" in task:
+                logger.warning(
+                    f"this model was trained on sources that begin with a task, such as {task['prefix']!r}, and texts "
+                    f"are read as they are: begin each of them so, or use pipeline({name!r}), which does it"
+                )
+                break
         return
     if src_lang:
         token_of(tokenizer, src_lang)
