@@ -1,6 +1,5 @@
 """The recipes for WMT14, from a folder of its schema to a model that resumes: only sizes and places are changed."""
 
-import gzip
 import json
 import os
 from pathlib import Path
@@ -10,6 +9,7 @@ from datasets import Dataset, DatasetDict, Features, Translation
 from tiny import SMALL
 
 from vanilla_transformer.cli import main
+from vanilla_transformer.data.corpora import read_lines
 from vanilla_transformer.data.phrasebook import phrasebook
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints
@@ -82,7 +82,7 @@ def test_news_is_read_and_scored(tmp_path, capsys):
     """Sentences as long and as odd as they come, German for French; scored from files as newstest2014 is."""
 
     def lines(name: str) -> list[str]:
-        return gzip.open(NEWS / f"{name}.gz", "rt", encoding="utf-8").read().splitlines()
+        return list(read_lines(NEWS / f"{name}.gz"))
 
     pairs = list(zip(lines("newstest2013.en"), lines("newstest2013.de"), strict=True))
     news = save_wmt(
@@ -94,9 +94,7 @@ def test_news_is_read_and_scored(tmp_path, capsys):
         files.append(tmp_path / f"newstest2014.{language}")
         files[-1].write_text("\n".join(lines(f"newstest2014.{language}")[:40]) + "\n", encoding="utf-8")
     scores = tmp_path / "scores.json"
-    assert (
-        main(["evaluate", str(run.model), *map(str, files), "--moses", "de", "--beams", "2", "--json", str(scores)])
-        == 0
-    )
+    command = ["evaluate", str(run.model), *map(str, files), "--moses", "de", "--beams", "2", "--json", str(scores)]
+    assert main(command) == 0
     told = json.loads(scores.read_text())
     assert told["pairs"] == 40 and "tok:13a" in capsys.readouterr().out

@@ -235,8 +235,9 @@ class Translator:
             logger.warning(f"{too_long} translations are aligned up to token {limit - 1}, the end of the positions")
             targets = [target[: limit - 1] for target in targets]
         lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
-        # An unknown word of a text is one of its words, and one that the model has said is left out of its text.
-        special = textless(self.tokenizer), set(self.tokenizer.all_special_tokens)
+        special = textless(self.tokenizer)
+        # An unknown word of a text is one of its words; one that the model has said is left out of its text.
+        unsaid = special if said is None else set(self.tokenizer.all_special_tokens)
         for batch in token_budget_batches(lengths, max_tokens, lengths.argsort(kind="stable")):
             inputs, read = (
                 self.tokenizer.pad({"input_ids": [side[i] for i in batch]}, return_tensors="pt", padding_side="right")
@@ -244,11 +245,11 @@ class Translator:
             )
             output = read_again(self.model, inputs.to(self.model.device), read["input_ids"].to(self.model.device))
             for row, i in enumerate(batch):
-                texts = pairs[places[i]]
-                of_source = words_of(pieces(self.tokenizer, sources[i], source=True), special[0])
-                of_target = words_of(pieces(self.tokenizer, targets[i]), special[said is not None])
+                source, target = pairs[places[i]]
+                of_source = words_of(pieces(self.tokenizer, sources[i], source=True), special)
+                of_target = words_of(pieces(self.tokenizer, targets[i]), unsaid)
                 cross = stacked(output.cross_attentions, row)[:, :, : 1 + len(targets[i]), : len(sources[i])]
-                yield places[i], cross, as_split(of_target, texts[1]), as_split(of_source, texts[0])
+                yield places[i], cross, as_split(of_target, target), as_split(of_source, source)
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Token ids of each text."""
