@@ -2,7 +2,8 @@
 
     vanilla-transformer evaluate RUN/model test.en test.de --beams 1 --json greedy.json
     vanilla-transformer evaluate RUN/model test.en test.de --beams 5 --json beam.json
-    python scripts/make_model_card.py RUN --name multi30k-en-de --scores greedy.json beam.json \\
+    vanilla-transformer report RUN/model --source val.en --reference val.de --training train.de -o report.json
+    python scripts/make_model_card.py RUN --name multi30k-en-de --scores greedy.json beam.json --report report.json \\
         --dataset "Multi30k task 1" --terms "non-commercial research and education"
 """
 
@@ -14,11 +15,11 @@ from pathlib import Path
 
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
-from sacrebleu import sentence_chrf
 
 from vanilla_transformer.inspection.curves import draw_curves
 
 WORST = 5  # translations shown as failures
+MOST = 4  # words named of each fault
 WEIGHTS = {"newest": "newest weights", "mean": "mean of {} checkpoints"}
 
 
@@ -27,6 +28,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
     parser.add_argument("--name", required=True, help="of the model, and of the card")
     parser.add_argument("--scores", type=Path, nargs="+", required=True, metavar="JSON", help="of `evaluate --json`")
+    parser.add_argument("--report", type=Path, required=True, metavar="JSON", help="of `report -o JSON`")
     parser.add_argument("--dataset", required=True, help="what the data are called")
     parser.add_argument("--hub-id", help="of the model, where its weights are published (default: the path RUN/model)")
     parser.add_argument("--dataset-id", help="their id on the Hub, if they have one")
@@ -83,7 +85,43 @@ def command(provenance: dict, words: list[str]) -> str:
     return shlex.join([*program, *words[1:]])
 
 
-def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], picture: Path) -> str:
+def table(head: str, rows: list[list]) -> str:
+    columns = head.count("|") + 1
+    return "\n".join([f"| {head} |", "|---" * columns + "|", *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+
+
+def searches(report: dict) -> str:
+    """Greedy search against beams."""
+    rows = []
+    for decoding in report["decodings"]:
+        bleu = next(score["score"] for score in decoding["scores"] if score["name"] == "BLEU")
+        p = decoding["p_values"].get("BLEU")
+        told = "" if p is None else f"{p:.3f}"
+        rows.append([decoding["num_beams"], f"{bleu:.2f}", told, f"{decoding['ms_per_sentence']:.1f}"])
+    return table("beams | BLEU | p (paired bootstrap against greedy) | ms a sentence", rows)
+
+
+def failures(report: dict) -> str:
+    """What the report counted, and the translations that are furthest from their references."""
+    faults = [
+        [fault, found["sentences"], ", ".join(list(found["words"])[:MOST])] for fault, found in report["found"].items()
+    ]
+    lengths = [[group["name"], group["size"], f"{group['score']:.1f}"] for group in report["lengths"]]
+    rare = [[group["name"], group["size"], f"{group['score']:.0f}"] for group in report["frequencies"]]
+    worst = [f"- {s['source']}\n  - ours: {s['output']}\n  - reference: {s['reference']}" for s in report["worst"]]
+    return "\n\n".join(
+        [
+            f"Of the {report['pairs']:,} translations of {Path(report['source']).name}:",
+            table("it | sentences | words, for instance", faults),
+            table("reference of | sentences | BLEU", lengths),
+            table("words that training has | in references | percent found", rare),
+            f"The {len(worst[:WORST])} translations that are furthest from their reference (chrF):",
+            "\n".join(worst[:WORST]),
+        ]
+    )
+
+
+def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], report: dict) -> str:
     source, target = recipe["corpus"]["source_lang"], recipe["corpus"]["target_lang"]
     machine, data = provenance["machine"], provenance["data"]
     mean = WEIGHTS["mean"].format(len(result["mean_of"]))
@@ -107,10 +145,6 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     ]
     losses = {which: values["loss"] for which, values in result["validation"].items()}
     exchanged = result["validation"]["mean"]["loss_of_exchanged_sources"]
-    worst = sorted(evaluations[-1]["examples"], key=lambda e: sentence_chrf(e["translation"], [e["reference"]]).score)[
-        :WORST
-    ]
-    failures = [f"- {e['source']}\n  - ours: {e['translation']}\n  - reference: {e['reference']}" for e in worst]
     return f"""---
 {metadata(arguments, recipe, evaluations).to_yaml()}
 ---
@@ -139,7 +173,11 @@ beside the weights.
 {chr(10).join([*scores, *validated])}
 
 Beam scores are divided by length ** {evaluations[-1]["settings"]["length_penalty"]}, in the validation rows by
-length ** {result["decoding"]["length_penalty"]}. Loss on the validation set: {losses["newest"]:.3f} nats a token,
+length ** {result["decoding"]["length_penalty"]}. Greedy search against beams, on {Path(report["source"]).name}:
+
+{searches(report)}
+
+Loss on the validation set: {losses["newest"]:.3f} nats a token,
 {losses["mean"]:.3f} of the mean weights, and {exchanged:.3f} when each target gets another source.
 
 ## Training
@@ -153,7 +191,7 @@ length ** {result["decoding"]["length_penalty"]}. Loss on the validation set: {l
 {", ".join(result["mean_of"])}. Data: {arguments.dataset}, {data["train"]["pairs"]:,} pairs; terms: {arguments.terms}.
 {", ".join(f"{name} {number}" for name, number in provenance["packages"].items())}.
 
-![curves]({picture.name})
+![curves]({arguments.name}.png)
 
 <details><summary>The recipe, with all that it leaves to defaults</summary>
 
@@ -165,9 +203,7 @@ length ** {result["decoding"]["length_penalty"]}. Loss on the validation set: {l
 
 ## Known failures
 
-The {len(worst)} translations of {Path(evaluations[-1]["source"]).name} that are furthest from their reference (chrF):
-
-{chr(10).join(failures)}
+{failures(report)}
 
 It knows the words of its training data, and translates sentences like those: of other texts, of longer ones and of
 names it makes what it has seen.
@@ -187,14 +223,15 @@ def main() -> int:
         json.loads((arguments.run / f"{n}.json").read_text("utf-8")) for n in ("provenance", "result")
     )
     evaluations = [json.loads(path.read_text("utf-8")) for path in arguments.scores]
-    for path, evaluation in zip(arguments.scores, evaluations, strict=True):
+    report = json.loads(arguments.report.read_text("utf-8"))
+    for path, evaluation in zip([*arguments.scores, arguments.report], [*evaluations, report], strict=True):
         if Path(evaluation["model"]).resolve().parent != arguments.run.resolve():
             print(f"{path} has the scores of {evaluation['model']}, which is not in {arguments.run}", file=sys.stderr)
             return 1
     arguments.output.mkdir(parents=True, exist_ok=True)
-    picture = draw_curves(arguments.run, arguments.output / f"{arguments.name}.png")
+    draw_curves(arguments.run, arguments.output / f"{arguments.name}.png")
     path = arguments.output / f"{arguments.name}.md"
-    path.write_text(card(arguments, recipe, provenance, result, evaluations, picture), "utf-8")
+    path.write_text(card(arguments, recipe, provenance, result, evaluations, report), "utf-8")
     print(path)
     return 0
 

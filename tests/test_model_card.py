@@ -23,7 +23,10 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     files = {"1": ("test.en", "test.fr"), "2": ("test.fr", "test.en")}
     for beams, pair in files.items():
         assert main(["evaluate", "run/model", *pair, "--beams", beams, "--json", f"{beams}.json"]) == 0
-    words = ["run", "--name", "tiny-copy", "--scores", "1.json", "2.json", "--dataset", "Copies", "--terms", "none"]
+    about = ["--source", "test.en", "--reference", "test.fr"]
+    assert main(["report", "run/model", *about, "--training", "test.fr", "-o", "report.json"]) == 0
+    words = ["run", "--name", "tiny-copy", "--dataset", "Copies", "--terms", "none"]
+    words += ["--scores", "1.json", "2.json", "--report", "report.json"]
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "model_cards" / "tiny-copy.md").read_text("utf-8")
@@ -44,7 +47,16 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     assert len(rows) == 12 and {len(re.split(r"(?<!\\)\|", line)) for line in rows} == {9}
     sets = [result["dataset"]["config"] for result in head["model-index"][0]["results"]]
     assert sets == ["test.en", "test.fr"] and 'pipeline("translation", model="run/model")' in text
-    assert len(re.findall("  - reference: ", text)) == 5
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [line for line in text.splitlines() if line.startswith("  - ours: ")] == [
+        f"  - ours: {sentence['output']}" for sentence in report["worst"][:5]
+    ]
+    for decoding in report["decodings"]:
+        assert f"| {decoding['num_beams']} | {decoding['scores'][0]['score']:.2f} | " in text
+    for fault, found in report["found"].items():
+        assert f"| {fault} | {found['sentences']} | " in text
+    for group in report["lengths"]:
+        assert f"| {group['name']} | {group['size']} | {group['score']:.1f} |" in text
 
     elsewhere = json.loads((tmp_path / "1.json").read_text()) | {"model": "another/model"}
     (tmp_path / "1.json").write_text(json.dumps(elsewhere))
@@ -53,6 +65,6 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_is_no_run_is_told(tmp_path):
-    words = [str(tmp_path), "--name", "x", "--scores", "x.json", "--dataset", "x", "--terms", "x"]
+    words = [str(tmp_path), "--name", "x", "--scores", "x", "--report", "x", "--dataset", "x", "--terms", "x"]
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
     assert done.returncode == 1 and "expected the folder of a finished run" in done.stderr
