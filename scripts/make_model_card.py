@@ -72,11 +72,8 @@ def how(evaluation: dict) -> str:
     return f"{beams}, {settings['dtype']}" + (f", packed {settings['packed']}" if settings["packed"] else "")
 
 
-def row(data: str, weights: str, search: str, score: dict, milliseconds: str = "") -> str:
-    signature = score["signature"].replace("|", r"\|")  # of a table's cells; sacreBLEU's own part with it
-    return (
-        f"| {data} | {weights} | {search} | {score['name']} | {score['score']:.2f} | `{signature}` | {milliseconds} |"
-    )
+def row(data: str, weights: str, search: str, score: dict, milliseconds: str = "") -> list:
+    return [data, weights, search, score["name"], f"{score['score']:.2f}", f"`{score['signature']}`", milliseconds]
 
 
 def command(provenance: dict, words: list[str]) -> str:
@@ -86,8 +83,11 @@ def command(provenance: dict, words: list[str]) -> str:
 
 
 def table(head: str, rows: list[list]) -> str:
-    columns = head.count("|") + 1
-    return "\n".join([f"| {head} |", "|---" * columns + "|", *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+    def line(cells: list) -> str:  # a bar is a part of sacreBLEU's signatures, and may be one of a word
+        return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+
+    columns = head.split(" | ")
+    return "\n".join([line(columns), "|---" * len(columns) + "|", *map(line, rows)])
 
 
 def searches(report: dict) -> str:
@@ -108,15 +108,17 @@ def failures(report: dict) -> str:
     ]
     lengths = [[group["name"], group["size"], f"{group['score']:.1f}"] for group in report["lengths"]]
     rare = [[group["name"], group["size"], f"{group['score']:.0f}"] for group in report["frequencies"]]
-    worst = [f"- {s['source']}\n  - ours: {s['output']}\n  - reference: {s['reference']}" for s in report["worst"]]
+    worst = [
+        f"- {s['source']}\n  - ours: {s['output']}\n  - reference: {s['reference']}" for s in report["worst"][:WORST]
+    ]
     return "\n\n".join(
         [
             f"Of the {report['pairs']:,} translations of {Path(report['source']).name}:",
             table("it | sentences | words, for instance", faults),
             table("reference of | sentences | BLEU", lengths),
             table("words that training has | in references | percent found", rare),
-            f"The {len(worst[:WORST])} translations that are furthest from their reference (chrF):",
-            "\n".join(worst[:WORST]),
+            f"The {len(worst)} translations that are furthest from their reference (chrF):",
+            "\n".join(worst),
         ]
     )
 
@@ -137,7 +139,7 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
         for score in e["scores"]
     ]
     searched = how({"settings": {**result["decoding"], "dtype": "float32", "packed": None}})
-    validated = [
+    scores += [
         row("validation", WEIGHTS[which].format(len(result["mean_of"])), searched, {"name": name, **score})
         for which, values in result["validation"].items()
         for name, score in values.items()
@@ -168,9 +170,7 @@ beside the weights.
 
 ## Scores
 
-| data | weights | decoding | metric | score | signature | ms a sentence, in batches (CPU threads) |
-|---|---|---|---|---|---|---|
-{chr(10).join([*scores, *validated])}
+{table("data | weights | decoding | metric | score | signature | ms a sentence, in batches (CPU threads)", scores)}
 
 Beam scores are divided by length ** {evaluations[-1]["settings"]["length_penalty"]}, in the validation rows by
 length ** {result["decoding"]["length_penalty"]}. Greedy search against beams, on {Path(report["source"]).name}:
