@@ -4,7 +4,7 @@
     vanilla-transformer evaluate RUN/model test.en test.de --beams 5 --json beam.json
     vanilla-transformer report RUN/model --source val.en --reference val.de --training train.de -o report.json
     python scripts/make_model_card.py RUN --name multi30k-en-de --scores greedy.json beam.json --report report.json \\
-        --dataset "Multi30k task 1" --terms "non-commercial research and education"
+        --dataset "Multi30k task 1" --terms "non-commercial research and education" --license cc-by-nc-4.0
 """
 
 import argparse
@@ -33,7 +33,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--hub-id", help="of the model, where its weights are published (default: the path RUN/model)")
     parser.add_argument("--dataset-id", help="their id on the Hub, if they have one")
     parser.add_argument("--terms", required=True, help="on which the data may be used")
-    parser.add_argument("--license", default="mit", help="of the model (default: mit)")
+    parser.add_argument("--license", required=True, help="of the model, as the Hub names it: mit, cc-by-nc-4.0")
     parser.add_argument("-o", "--output", type=Path, default=Path("model_cards"), metavar="DIR")
     return parser.parse_args()
 
@@ -69,6 +69,8 @@ def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
 def how(evaluation: dict) -> str:
     settings = evaluation["settings"]
     beams = "greedy" if settings["num_beams"] == 1 else f"beam {settings['num_beams']}"
+    if settings["num_beams"] > 1 and settings["length_penalty"] is not None:
+        beams += f", score / length ** {settings['length_penalty']}"
     return f"{beams}, {settings['dtype']}" + (f", packed {settings['packed']}" if settings["packed"] else "")
 
 
@@ -88,6 +90,9 @@ def table(head: str, rows: list[list]) -> str:
 
     columns = head.split(" | ")
     return "\n".join([line(columns), "|---" * len(columns) + "|", *map(line, rows)])
+
+
+SCORES = "data | weights | decoding | metric | score | signature | ms a sentence, in batches (processes x threads)"
 
 
 def searches(report: dict) -> str:
@@ -125,28 +130,30 @@ def failures(report: dict) -> str:
 
 def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], report: dict) -> str:
     source, target = recipe["corpus"]["source_lang"], recipe["corpus"]["target_lang"]
-    machine, data = provenance["machine"], provenance["data"]
-    mean = WEIGHTS["mean"].format(len(result["mean_of"]))
+    data, count = provenance["data"], len(result["mean_of"])
+    machines = " then ".join(f"{m['processor']} ({m['threads']} threads)" for m in provenance["machines"])
+    kept = WEIGHTS[result["weights"]].format(count)
     scores = [
         row(
             Path(e["source"]).name,
-            mean if Path(e["model"]).name == "model" else Path(e["model"]).name,
+            kept if Path(e["model"]).name == "model" else Path(e["model"]).name,
             how(e),
             score,
-            f"{1000 * e['seconds'] / e['pairs']:.1f} ({e['settings']['threads']})",
+            "{:.1f} ({device}, {processes} x {threads})".format(1000 * e["seconds"] / e["pairs"], **e["settings"]),
         )
         for e in evaluations
         for score in e["scores"]
     ]
     searched = how({"settings": {**result["decoding"], "dtype": "float32", "packed": None}})
     scores += [
-        row("validation", WEIGHTS[which].format(len(result["mean_of"])), searched, {"name": name, **score})
+        row("validation", WEIGHTS[which].format(count), searched, {"name": name, **score})
         for which, values in result["validation"].items()
         for name, score in values.items()
         if isinstance(score, dict)
     ]
     losses = {which: values["loss"] for which, values in result["validation"].items()}
-    exchanged = result["validation"]["mean"]["loss_of_exchanged_sources"]
+    exchanged = result["validation"][result["weights"]]["loss_of_exchanged_sources"]
+    made_of = result["mean_of"] if result["weights"] == "mean" else [f"checkpoint-{result['step']}"]
     return f"""---
 {metadata(arguments, recipe, evaluations).to_yaml()}
 ---
@@ -170,15 +177,14 @@ beside the weights.
 
 ## Scores
 
-{table("data | weights | decoding | metric | score | signature | ms a sentence, in batches (CPU threads)", scores)}
+{table(SCORES, scores)}
 
-Beam scores are divided by length ** {evaluations[-1]["settings"]["length_penalty"]}, in the validation rows by
-length ** {result["decoding"]["length_penalty"]}. Greedy search against beams, on {Path(report["source"]).name}:
+Greedy search against beams, on {Path(report["source"]).name}:
 
 {searches(report)}
 
 Loss on the validation set: {losses["newest"]:.3f} nats a token,
-{losses["mean"]:.3f} of the mean weights, and {exchanged:.3f} when each target gets another source.
+{losses["mean"]:.3f} of the mean weights; {exchanged:.3f} of the model when each target gets another source.
 
 ## Training
 
@@ -186,9 +192,9 @@ Loss on the validation set: {losses["newest"]:.3f} nats a token,
 {chr(10).join(command(provenance, words) for words in provenance["commands"])}
 ```
 
-{result["step"]} updates in {result["minutes"]} minutes on {machine["processor"]}
-(processes: {provenance["processes"]}, threads of each: {machine["threads"]}); the weights are the mean of
-{", ".join(result["mean_of"])}. Data: {arguments.dataset}, {data["train"]["pairs"]:,} pairs; terms: {arguments.terms}.
+{result["step"]} updates in {result["minutes"]} minutes on {machines}, processes: {provenance["processes"]}. The
+weights are {kept}: {", ".join(made_of)}. Data: {arguments.dataset}, {data["train"]["pairs"]:,} pairs, without those
+that have more than {recipe["corpus"]["max_length"]} tokens on a side; terms: {arguments.terms}.
 {", ".join(f"{name} {number}" for name, number in provenance["packages"].items())}.
 
 ![curves]({arguments.name}.png)

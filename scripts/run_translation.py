@@ -22,6 +22,7 @@ from transformers import (
 )
 
 import vanilla_transformer  # noqa: F401  registers the model with the Auto classes
+from vanilla_transformer.data.checks import CorpusReport
 from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.evaluation import translation_scores
 from vanilla_transformer.training.checkpoints import checkpoints
@@ -63,10 +64,11 @@ def main() -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(model_args.model_name_or_path)
 
     def pairs(where: list[str], split: str, max_pairs: int | None = None):
-        languages = (data_args.source_lang, data_args.target_lang)
-        return read_corpus(
-            where, *languages, split=split, config_name=data_args.dataset_config_name, max_pairs=max_pairs
-        )
+        languages, report = (data_args.source_lang, data_args.target_lang), CorpusReport()
+        options = dict(config_name=data_args.dataset_config_name, max_pairs=max_pairs, report=report)
+        corpus = read_corpus(where, *languages, split=split, **options)
+        report.warn()
+        return corpus
 
     with args.main_process_first(desc="tokenizing"):
         train_pairs = pairs(data_args.train_files, "train", data_args.max_train_pairs)

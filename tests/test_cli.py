@@ -93,6 +93,14 @@ def test_a_translation_that_was_killed_goes_on(model_dir, tmp_path, capsys, monk
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out"]
 
 
+def test_parts_of_which_nobody_knows_are_not_joined(model_dir, tmp_path, capsys):
+    source, output = lines(tmp_path / "a", ENGLISH), tmp_path / "out"
+    (tmp_path / "out.parts").mkdir()
+    (tmp_path / "out.parts" / "000000.txt").write_text("of another model\n" * len(ENGLISH))
+    assert "holds parts of another translation" in error_of(capsys, "translate", model_dir, source, "-o", output)
+    assert not output.exists()
+
+
 def test_a_line_that_is_too_long_is_told_before_any_work(model_dir, tokenizer, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(parts, "PART", 2)
     monkeypatch.setattr(files, "PART", 2)

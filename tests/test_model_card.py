@@ -25,7 +25,7 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
         assert main(["evaluate", "run/model", *pair, "--beams", beams, "--json", f"{beams}.json"]) == 0
     about = ["--source", "test.en", "--reference", "test.fr"]
     assert main(["report", "run/model", *about, "--training", "test.fr", "-o", "report.json"]) == 0
-    words = ["run", "--name", "tiny-copy", "--dataset", "Copies", "--terms", "none"]
+    words = ["run", "--name", "tiny-copy", "--dataset", "Copies", "--terms", "none", "--license", "mit"]
     words += ["--scores", "1.json", "2.json", "--report", "report.json"]
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -41,8 +41,10 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     assert "vanilla-transformer train copy -o run" in text
     for which, weights in (("newest", "newest weights"), ("mean", f"mean of {len(result['mean_of'])} checkpoints")):
         score = result["validation"][which]["BLEU"]["score"]
-        beams = result["decoding"]["num_beams"]
-        assert f"| validation | {weights} | beam {beams}, float32 | BLEU | {score:.2f} | " in text
+        searched = "beam {num_beams}, score / length ** {length_penalty}".format(**result["decoding"])
+        assert f"| validation | {weights} | {searched}, float32 | BLEU | {score:.2f} | " in text
+    kept = {"newest": "newest weights", "mean": "mean of 2 checkpoints"}[result["weights"]]
+    assert f"The\nweights are {kept}: checkpoint-1" in text
     rows = [line for line in text.splitlines() if line.startswith(("| test", "| validation"))]
     assert len(rows) == 12 and {len(re.split(r"(?<!\\)\|", line)) for line in rows} == {9}
     sets = [result["dataset"]["config"] for result in head["model-index"][0]["results"]]
@@ -65,6 +67,7 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_is_no_run_is_told(tmp_path):
-    words = [str(tmp_path), "--name", "x", "--scores", "x", "--report", "x", "--dataset", "x", "--terms", "x"]
+    options = ("--name", "--scores", "--report", "--dataset", "--terms", "--license")
+    words = [str(tmp_path), *(word for option in options for word in (option, "x"))]
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
     assert done.returncode == 1 and "expected the folder of a finished run" in done.stderr

@@ -119,6 +119,13 @@ def test_run_translation(launcher, model_dir, parallel_files, tmp_path):
     assert resumed.returncode == 0, resumed.stderr[-3000:]
 
 
+def test_run_translation_counts_what_it_drops(model_dir, parallel_files, tmp_path):
+    source = parallel_files[0]
+    source.write_text("\n" + source.read_text("utf-8").split("\n", 1)[1], "utf-8")
+    result = run_translation(tmp_path, LAUNCHERS["python"], model_dir, parallel_files)
+    assert result.returncode == 0 and result.stderr.count("dropped 1 pairs (empty side)") == 2, result.stderr[-3000:]
+
+
 def test_run_translation_explains_itself():
     script = str(ROOT / "scripts" / "run_translation.py")
     result = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, timeout=120)

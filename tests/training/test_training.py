@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -425,6 +427,56 @@ def test_killed_before_the_final_model_is_written(finished, small_recipe, tmp_pa
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
 
 
+def test_killed_before_the_final_model_of_a_longer_training_is_written(finished, small_recipe, monkeypatch):
+    longer = small_recipe("training.max_steps=15")
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(training, "finish", lambda *_: 1 / 0)
+        train(longer, finished.run, resume=True)
+    assert train(longer, finished.run, resume=True).step == 15
+    assert json.loads((finished.run / "result.json").read_text())["step"] == 15
+    newest = load_file(finished.run / "checkpoint-15" / "model.safetensors")
+    other = load_file(finished.run / "checkpoint-10" / "model.safetensors")
+    ours = load_file(finished.model / "model.safetensors")
+    assert all(torch.allclose(ours[name], (newest[name] + other[name]) / 2, atol=1e-6) for name in ours)
+
+
+def test_killed_between_the_final_model_and_its_result(finished, small_recipe):
+    before = json.loads((finished.run / "result.json").read_text())
+    (finished.run / "result.json").unlink()
+    train(small_recipe(), finished.run, resume=True)
+    assert json.loads((finished.run / "result.json").read_text()) == before
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_rate_that_falls_to_zero_has_one_length(schedule, small_recipe, tmp_path):
+    settings = f"training.lr_scheduler_type={schedule}"
+    run = train(small_recipe(settings), tmp_path / "run").run
+    with pytest.raises(ValueError, match=r"max_steps was 12, now 20.*start anew.*with --from a checkpoint"):
+        train(small_recipe(settings, "training.max_steps=20"), run, resume=True)
+    with pytest.raises(ValueError, match=r"is finished, after 12 steps: start anew --from .*model to train on"):
+        train(small_recipe(settings), run, resume=True)
+
+
+@pytest.mark.parametrize("better", ["newest", "mean"])
+def test_the_better_of_newest_weights_and_mean_is_kept(better, warnings_of, small_recipe, tmp_path, monkeypatch):
+    bleu = iter([2.5, 1.5] if better == "newest" else [1.5, 1.5])
+    scores = TranslationTask.scores
+
+    def other(*args):
+        found = scores(*args)
+        return found | {"BLEU": found["BLEU"] | {"score": next(bleu)}}
+
+    monkeypatch.setattr(TranslationTask, "scores", other)
+    run = train(small_recipe(), tmp_path / "run").run
+    told = json.loads((run / "result.json").read_text())
+    assert told["weights"] == better and "loss_of_exchanged_sources" in told["validation"][better]
+    folders = checkpoints(run)[-1:] if better == "newest" else [run / name for name in told["mean_of"]]
+    ours, expected = load_file(run / "model" / "model.safetensors"), mean_weights(folders)
+    assert all(torch.equal(ours[name], expected[name]) for name in ours)
+    warned = [text for text in warnings_of() if "newest weights are kept" in text]
+    assert ["BLEU 1.5 against BLEU 2.5" in text for text in warned] == ([True] if better == "newest" else [])
+
+
 def test_patience_that_is_spent_or_given_late(small_recipe, tmp_path):
     recipe = small_recipe("training.patience=1", "training.eval_steps=1", "training.learning_rate=1e-9")
     stopped = train(recipe, tmp_path / "run")
@@ -439,12 +491,12 @@ def test_patience_that_is_spent_or_given_late(small_recipe, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("processes", 2), ("data", {"train": {"pairs": 120, "sha256": "another"}})]
+    ("key", "value"), [("processes", 2), ("bf16", True), ("data", {"train": {"pairs": 120, "sha256": "another"}})]
 )
 def test_other_batches_are_not_gone_on_with(key, value, finished, small_recipe):
     file = finished.run / "provenance.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
-    with pytest.raises(ValueError, match=f"would not go on with the batches it has stopped at .{key} was"):
+    with pytest.raises(ValueError, match=f"would not go on as it began .{key} was"):
         train(small_recipe("training.max_steps=20"), finished.run, resume=True)
 
 
@@ -452,6 +504,13 @@ def test_an_optimizer_that_is_missing_is_told_before_anything_is_deleted(finishe
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     with pytest.raises(ValueError, match=r"optimizer=muon needs torch 2\.9"):
         train(small_recipe("training.optimizer=muon"), finished.run, overwrite=True)
+    assert finished.model.is_dir()
+
+
+def test_a_missing_tensorboard_is_told_before_anything_is_deleted(finished, small_recipe, monkeypatch):
+    monkeypatch.setattr(training, "is_tensorboard_available", lambda: False)
+    with pytest.raises(ImportError, match="report_to=tensorboard needs tensorboard: pip install"):
+        train(small_recipe("training.report_to=tensorboard"), finished.run, overwrite=True)
     assert finished.model.is_dir()
 
 
@@ -491,9 +550,75 @@ def test_divergence_stops_and_says_what_to_change(rate, small_recipe, tmp_path, 
     assert ("checkpoint-5, which is from before" in str(error.value)) == (rate != rate)
 
 
+def test_gradients_that_are_no_numbers_never_reach_the_weights(small_recipe, tmp_path, monkeypatch):
+    step, calls = RecipeTrainer.training_step, []
+
+    def broken(self, model, *args):
+        loss = step(self, model, *args)
+        calls.append(1)
+        if len(calls) == 10:  # whose weights are saved, evaluation or not
+            next(model.parameters()).grad[0, 0] = float("inf")
+        return loss
+
+    monkeypatch.setattr(RecipeTrainer, "training_step", broken)
+    with pytest.raises(DivergenceError, match=r"step 10 has a gradient norm of inf .*checkpoint-5, which is from"):
+        train(small_recipe(), tmp_path / "run")
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-5"]
+
+
+def test_what_was_learned_is_not_replaced_by_less_than_a_guess(small_recipe, tmp_path, monkeypatch):
+    step, calls = RecipeTrainer.compute_loss, []
+
+    def forgetful(self, *args, **kwargs):
+        calls.append(1)
+        return step(self, *args, **kwargs) * (0.1 if len(calls) <= 5 else 1.5)
+
+    monkeypatch.setattr(RecipeTrainer, "compute_loss", forgetful)
+    with pytest.raises(DivergenceError, match=r"step 10 has lost what it had learned: .* from 0\.\d+ to .*checkpoint-5,"):
+        train(small_recipe(), tmp_path / "run")
+
+
+def test_weights_that_are_no_numbers_are_not_saved(small_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(RecipeTrainer, "nats_per_token", lambda *_: float("nan"))
+    with pytest.raises(DivergenceError, match="a validation loss of nan"):
+        train(small_recipe(), tmp_path / "run")
+    assert not checkpoints(tmp_path / "run")
+
+
+def test_a_warm_up_that_never_ends_is_told(warnings_of, small_recipe, tmp_path):
+    train(small_recipe("training.max_steps=3", "training.eval_steps=3"), tmp_path / "run")
+    assert any("warmup_steps=4 and training.max_steps=3: the learning rate rises to" in text for text in warnings_of())
+
+
+def test_sources_are_exchanged_where_each_pair_is_a_batch(finished, small_recipe):
+    """With one pair to a batch there is no neighbour in it, whose source could be read instead."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(finished.model)
+    read = {}
+
+    class Alone(RecipeTrainer):
+        def __init__(self):
+            pass
+
+        def batches(self, dataset):
+            for place in range(3):
+                ids, labels = torch.full((1, 4), 5 + place), torch.full((1, 2), 7 + place)
+                yield {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+    def spy(input_ids, labels, **_):
+        read[labels[0, 0].item()] = input_ids[0, 0].item()
+        return model(input_ids=input_ids, labels=labels)
+
+    trainer = Alone()
+    trainer.args = SimpleNamespace(device="cpu", world_size=1, process_index=0)
+    trainer.accelerator = SimpleNamespace(autocast=nullcontext, reduce=lambda x: x)
+    assert trainer.nats_per_token(spy, None, exchanged=True) > 0
+    assert read == {8: 5, 9: 6}
+
+
 def test_a_model_that_does_not_read_its_source_is_told(warnings_of, small_recipe, tmp_path):
     run = train(small_recipe("training.max_steps=2"), tmp_path / "blind").run
-    result = json.loads((run / "result.json").read_text())["validation"]["mean"]
+    told = json.loads((run / "result.json").read_text())
+    result = told["validation"][told["weights"]]
     assert abs(result["loss_of_exchanged_sources"] - result["loss"]) < 0.05
     assert any("does not read its source" in text for text in warnings_of())
 

@@ -88,6 +88,8 @@ def evaluate_files(
         "packed": packed,
         "src_lang": src_lang,
         "tgt_lang": tgt_lang,
+        "device": str(translator.model.device),
+        "processes": processes.num_processes,
         "threads": torch.get_num_threads(),
         "num_beams": options.get("num_beams") or defaults.num_beams or 1,
         "length_penalty": options["length_penalty"]

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import re
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -164,9 +165,15 @@ class Recipe:
             )
         if self.model is not None:
             try:
-                self.model_config(vocab_size=1000)
+                config = self.model_config(vocab_size=1000)
             except ValueError as error:  # a wrong preset, field or value
                 problems.append(str(error))
+            else:
+                if config.positions == "learned" and config.max_position_embeddings < corpus.max_length:
+                    problems.append(
+                        f"corpus.max_length={corpus.max_length} exceeds model.max_position_embeddings="
+                        f"{config.max_position_embeddings}, where learned positions end: raise this one, or lower that"
+                    )
         if problems:
             raise ValueError("invalid recipe: " + "; ".join(problems))
 
@@ -275,7 +282,7 @@ def convert(value: Any, hint: Any, key: str) -> Any:
         isinstance(value, str) or (isinstance(value, list) and all(type(x) is str for x in value))
     ):
         return [value] if isinstance(value, str) else value
-    elif hint is int and isinstance(value, str) and value.replace("e", "", 1).isdigit() and float(value).is_integer():
+    elif hint is int and isinstance(value, str) and re.fullmatch(r"\d+e\d+", value):
         return int(float(value))  # 1e4, which YAML reads as text
     elif hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:

@@ -1,6 +1,7 @@
 """Whether a run folder may be written, and whether a training can go on in it: with its recipe, its data, and as many
 processes; and when it has come to its end."""
 
+import json
 import math
 import os
 import platform
@@ -19,7 +20,7 @@ from .checkpoints import checkpoints
 from .recipe import Recipe
 from .splits import fingerprint
 
-PROVENANCE = "provenance.json"
+PROVENANCE, RESULT = "provenance.json", "result.json"
 CPUINFO = Path("/proc/cpuinfo")
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
@@ -35,11 +36,13 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
             raise ValueError(f"{run} has no whole checkpoint to resume from: start without --resume")
         check_same_recipe(recipe, run)
         state = state_of(checkpoints(run)[-1])
-        if (run / "model").exists() and is_trained(recipe, state):
-            raise ValueError(
-                f"{run} is finished, after {state.global_step} steps: raise training.max_steps, num_train_epochs or "
-                "patience to train on"
+        if is_finished(run, state) and is_trained(recipe, state):
+            longer = (
+                f"start anew --from {run / 'model'}"
+                if falls_to_zero(recipe)
+                else "raise training.max_steps, num_train_epochs or patience"
             )
+            raise ValueError(f"{run} is finished, after {state.global_step} steps: {longer} to train on")
         return
     if from_model:
         check_folder(Path(from_model))
@@ -69,25 +72,38 @@ def is_trained(recipe: Recipe, state: TrainerState) -> bool:
     )
 
 
+def is_finished(run: Path, state: TrainerState) -> bool:
+    """Whether `model` is that of the run's last step: what a run writes last tells of which step it is."""
+    result = run / RESULT
+    return result.exists() and json.loads(result.read_text("utf-8"))["step"] == state.global_step
+
+
+def falls_to_zero(recipe: Recipe) -> bool:
+    """Whether the learning rate of each step depends on how many there will be."""
+    return recipe.training.lr_scheduler_type != "inverse_sqrt"
+
+
 # What may change when a training goes on: how long it lasts, and what it shows on the way.
-BUDGET = {"max_steps", "num_train_epochs", "eval_pairs", "patience"}
+LENGTH, SHOWN = {"max_steps", "num_train_epochs"}, {"eval_pairs", "patience"}
 
 
 def check_same_recipe(recipe: Recipe, run: Path) -> None:
     before = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
     now = recipe.to_dict()
+    free = SHOWN if falls_to_zero(recipe) else SHOWN | LENGTH
     differences = []
     for section in now:
         if not isinstance(before.get(section), dict) or not isinstance(now[section], dict):
             pairs = [(section, before.get(section), now[section])]
         else:
             keys = sorted({*before[section], *now[section]})
-            pairs = [(f"{section}.{k}", before[section].get(k), now[section].get(k)) for k in keys if k not in BUDGET]
+            pairs = [(f"{section}.{k}", before[section].get(k), now[section].get(k)) for k in keys if k not in free]
         differences += [f"{key} was {old!r}, now {new!r}" for key, old, new in pairs if old != new]
     if differences:
         raise ValueError(
             f"{run} was started with another recipe ({'; '.join(differences)}): resume with the same one "
             f"({run / 'recipe.yaml'}), or start anew in another folder"
+            + (", with --from a checkpoint of this one" if falls_to_zero(recipe) else "")
         )
 
 
@@ -112,21 +128,25 @@ def provenance(splits: dict[str, Dataset], processes: int, bf16: bool) -> dict:
     return {
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
-        "machine": {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
         "processes": processes,
         "bf16": bf16,
         "data": {name: {"pairs": len(split), "sha256": fingerprint(split)} for name, split in splits.items()},
     }
 
 
+def machine() -> dict:
+    return {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+
+
 def check_same_data(before: dict, now: dict, run: Path) -> None:
-    """Raise where the batches to come would be others than those of the run that goes on."""
-    kept = ("processes", "data")
+    """Raise where the steps to come would be others than those of the run that goes on."""
+    kept = ("processes", "bf16", "data")
     differences = [f"{name} was {before.get(name)}, now {now[name]}" for name in kept if before.get(name) != now[name]]
     if differences:
         raise ValueError(
-            f"{run} would not go on with the batches it has stopped at ({'; '.join(differences)}): give it the same "
-            "corpus and as many processes, or start anew in another folder, with --from a checkpoint of this one"
+            f"{run} would not go on as it began ({'; '.join(differences)}): give it the same corpus, as many "
+            "processes and a machine of such a precision, or start anew in another folder, with --from a checkpoint "
+            "of this one"
         )
 
 

@@ -80,6 +80,13 @@ class TranslationTask:
             "early_stopping": True if beams else None,
         }
 
+    def figure(self, scores: dict) -> str:
+        """The score that decides which weights are kept, of those that `scores` returns; told to users."""
+        return f"BLEU {scores['BLEU']['score']}"
+
+    def is_better(self, scores: dict, others: dict) -> bool:
+        return scores["BLEU"]["score"] > others["BLEU"]["score"]
+
     def measure(self, model, tokenizer, pairs: Dataset, batches: Iterable[dict]) -> tuple[dict[str, float], list[str]]:
         """Numbers of an evaluation beside the loss, and some outputs to be shown.
 
@@ -137,6 +144,12 @@ class CausalTask(TranslationTask):
 
     def generation_settings(self):
         return {}
+
+    def figure(self, scores):
+        return f"a loss of {scores['loss']:.4f}"
+
+    def is_better(self, scores, others):
+        return scores["loss"] < others["loss"]
 
     def measure(self, model, tokenizer, pairs, batches):
         beginnings = [text[: len(text) // 3] for text in pairs[self.recipe.corpus.side][:SAMPLES]]

@@ -4,8 +4,9 @@ RUN/recipe.yaml       the recipe with all defaults filled in
 RUN/provenance.json   versions of the packages, machine, processes, commands; of the data, pairs and hash per split
 RUN/tokenizer/        the joint vocabulary
 RUN/checkpoint-N/     weights, optimizer, schedule, random state: what a resumed training needs
-RUN/model/            the finished model: mean of the last or best checkpoints, with its tokenizer
-RUN/result.json       validation scores of the newest checkpoint and of the mean
+RUN/model/            the finished model, with its tokenizer: the mean of the last or best checkpoints, or the newest
+                      weights, where these are better on the validation set
+RUN/result.json       validation scores of both
 """
 
 import json
@@ -28,6 +29,7 @@ from transformers import (
     Seq2SeqTrainingArguments,
     set_seed,
 )
+from transformers.integrations import is_tensorboard_available
 from transformers.utils import logging
 
 from ..data.vocabulary import learn_tokenizer
@@ -40,7 +42,17 @@ from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, 
 from .memory import keep_freed_memory
 from .muon import check_muon
 from .recipe import Recipe
-from .run_folder import PROVENANCE, check_run, check_same_data, early_stopping, is_trained, provenance, state_of
+from .run_folder import (
+    PROVENANCE,
+    RESULT,
+    check_run,
+    check_same_data,
+    early_stopping,
+    is_trained,
+    machine,
+    provenance,
+    state_of,
+)
 from .splits import load_splits, tokenize, version_of
 from .tasks import TASKS, TranslationTask
 from .trainer import RecipeTrainer, StopOnInterrupt
@@ -89,6 +101,8 @@ def train(
     processes.wait_for_everyone()  # the first one writes only behind the next such line
     if recipe.training.optimizer == "muon":
         check_muon()
+    if recipe.training.report_to == "tensorboard":
+        check_tensorboard()
     task = TASKS[recipe.task](recipe)
     set_seed(recipe.training.seed)
     with processes.main_process_first():  # which writes files that the others read
@@ -112,6 +126,7 @@ def train(
         }
     processes.wait_for_everyone()
     task.training_collator(tokenizer)  # raises for a tokenizer that it cannot use
+    arguments = training_arguments(task, model, run)  # raises for what transformers would not have
     if processes.is_main_process:
         before = json.loads((run / PROVENANCE).read_text("utf-8")) if resume else {}
         now = provenance(splits, processes.num_processes, mixed_precision(recipe))
@@ -119,19 +134,29 @@ def train(
             check_same_data(before, now, run)
         elif run.exists():
             shutil.rmtree(run)  # only now that corpus, tokenizer and model are known to be right
-        tokenizer.save_pretrained(run / "tokenizer")
+        if not resume:
+            tokenizer.save_pretrained(run / "tokenizer")
         now["commands"] = [*before.get("commands", []), sys.argv]
+        machines = before.get("machines", [])
+        now["machines"] = machines if machines[-1:] == [machine()] else [*machines, machine()]
         write_whole(run / PROVENANCE, json.dumps(now, indent=2))
         write_whole(run / "recipe.yaml", yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
+    training = recipe.training
+    if training.max_steps and training.warmup_steps >= training.max_steps:
+        logger.warning(
+            f"training.warmup_steps={training.warmup_steps} and training.max_steps={training.max_steps}: the learning "
+            "rate rises to the end, and its peak is not reached; train longer, or warm up in fewer steps"
+        )
+    budget = training.max_tokens * training.gradient_accumulation_steps * processes.num_processes
     tqdm.write(
-        f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, a vocabulary of {len(tokenizer)}; "
-        f"checkpoints in {run}"
+        f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, a vocabulary of {len(tokenizer)}, at "
+        f"most {budget:,} padded tokens a side in an update; checkpoints in {run}"
     )
 
     stop = StopOnInterrupt()
     trainer = RecipeTrainer(
         model=model,
-        args=training_arguments(task, model, run),
+        args=arguments,
         train_dataset=encoded["train"],
         eval_dataset=encoded["validation"],
         processing_class=tokenizer,
@@ -279,6 +304,12 @@ def mixed_precision(recipe: Recipe) -> bool:
     return computes_in_bfloat16() if recipe.training.bf16 == "auto" else recipe.training.bf16
 
 
+def check_tensorboard() -> None:
+    """Raises: ImportError, without tensorboard."""
+    if not is_tensorboard_available():
+        raise ImportError("training.report_to=tensorboard needs tensorboard: pip install tensorboard")
+
+
 BLIND = 0.05  # nats a token
 
 
@@ -306,20 +337,33 @@ def name_heads(model, tokenizer, validation: Dataset) -> None:
 
 
 def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, validation: Dataset) -> None:
-    """Average, score the newest weights and the mean on the validation set, and save the mean."""
+    """Average, score the newest weights and the mean on the validation set, and save the better of both."""
     tokenizer = trainer.processing_class
 
     def scores() -> dict:
         loss = trainer.nats_per_token(model, trainer.eval_dataset)
         return {"loss": loss, **task.scores(model, tokenizer, validation, trainer.batches(trainer.eval_dataset))}
 
+    def take(folders: list[Path]) -> None:
+        model.load_state_dict(mean_weights(folders), strict=False)  # tied weights stand in the file once
+        model.tie_weights()
+
     chosen = trainer.chosen_checkpoints()
     validated = {"newest": scores()}
-    model.load_state_dict(mean_weights(chosen), strict=False)  # tied weights stand in the file once
-    model.tie_weights()
+    take(chosen)
     validated["mean"] = scores()
+    kept = "mean"
+    if task.is_better(validated["newest"], validated["mean"]):
+        kept = "newest"
+        take(checkpoints(run)[-1:])
+        newest, mean = (task.figure(validated[which]) for which in ("newest", "mean"))
+        logger.warning(
+            f"the newest weights are kept, and not the mean of {len(chosen)} checkpoints, which is worse on the "
+            f"validation set: {mean} against {newest}. Checkpoints nearer to each other, by a smaller "
+            "training.eval_steps, have a better mean"
+        )
     if task.recipe.task == "translation":
-        validated["mean"] |= source_check(trainer, model, validated["mean"]["loss"])
+        validated[kept] |= source_check(trainer, model, validated[kept]["loss"])
     if not trainer.is_world_process_zero():
         return  # all of them have scored their share
     if task.recipe.task == "translation":
@@ -331,9 +375,10 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, vali
     result = {
         "step": trainer.state.global_step,
         "minutes": round(sum(entry["seconds"] for entry in trainer.state.log_history) / 60, 1),
+        "weights": kept,
         "mean_of": [path.name for path in chosen],
         "parameters": model.num_parameters(),
         "decoding": task.generation_settings(),
         "validation": validated,
     }
-    (run / "result.json").write_text(json.dumps(result, indent=2), "utf-8")
+    write_whole(run / RESULT, json.dumps(result, indent=2))  # the last file of a run: see `is_finished`

@@ -84,26 +84,45 @@ class RecipeTrainer(Seq2SeqTrainer):
         self.target_tokens += tokens
         # The loss is this batch's part of the mean over all batches of the step: made nats per token of its own.
         nats = float(loss) * float(num_items_in_batch) / self.accelerator.num_processes / tokens
-        # A uniform guess costs log V nats a token: nobody who learns stays above twice that.
-        if not nats < 2 * math.log(model_vocabulary(self.accelerator.unwrap_model(model))):
-            raise DivergenceError(self.diverged(nats))
+        # Nobody who learns stays above twice the loss of a uniform guess.
+        if not nats < 2 * self.guess():
+            norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+            what = f"a loss of {nats:.4g} nats a token and a gradient norm of {norm:.4g}"
+            raise DivergenceError(self.diverged(self.state.global_step + 1, what))
         return loss
 
-    def diverged(self, loss: float) -> str:
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+    def guess(self) -> float:
+        """The loss of a uniform guess, log V nats a token."""
+        return math.log(model_vocabulary(self.accelerator.unwrap_model(self.model)))
+
+    def _clip_grad_norm(self, model):
+        norm = super()._clip_grad_norm(model)
+        if not math.isfinite(norm):  # clipped by it, gradients are no numbers, and weights would not be for long
+            step = self.state.global_step + 1
+            raise DivergenceError(self.diverged(step, f"a gradient norm of {float(norm):.4g}"))
+        return norm
+
+    def diverged(self, step: int, what: str) -> str:
         good = checkpoints(Path(self.args.output_dir))
         return (
-            f"training diverged: step {self.state.global_step + 1} has a loss of {loss:.4g} nats a token and a "
-            f"gradient norm of {norm:.4g} at a learning rate of {self._get_learning_rate():.3g}. Lower "
-            "training.learning_rate, lengthen training.warmup_steps, or set model.residual=pre"
-            + (f"; start anew, or --from {good[-1]}, which is from before" if good else "")
+            f"training diverged: step {step} has {what} at a learning rate of "
+            f"{self._get_learning_rate():.3g}. Lower training.learning_rate, lengthen training.warmup_steps, or set "
+            "model.residual=pre" + (f"; start anew, or --from {good[-1]}, which is from before" if good else "")
         )
+
+    def check_progress(self, loss: float) -> None:
+        """Raise where a training that had learned knows no more than a guess, before that is saved."""
+        best = min((entry["loss"] for entry in self.state.log_history if "loss" in entry), default=math.inf)
+        if best < self.guess() / 2 and loss > self.guess():
+            lost = f"lost what it had learned: its loss went from {best:.4g} to {loss:.4g} nats a token"
+            raise DivergenceError(self.diverged(self.state.global_step, lost))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Seconds since the last time that something was logged, and target tokens a second beside the loss."""
         seconds = time.monotonic() - self.counted_since
         speed = {}
         if "loss" in logs:  # which all processes log together
+            self.check_progress(logs["loss"])
             tokens = self.accelerator.reduce(torch.tensor(self.target_tokens, device=self.args.device)).item()
             speed["tokens_per_second"] = round(tokens / seconds, 1)
         super().log({**logs, **speed, "seconds": round(seconds, 3)}, start_time)
@@ -134,9 +153,12 @@ class RecipeTrainer(Seq2SeqTrainer):
         """Loss in nats per target token over the whole set, what the task measures, and some of its outputs."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         with self.model_as_made() as model:
+            loss = self.nats_per_token(model, dataset)
+            if not math.isfinite(loss):
+                raise DivergenceError(self.diverged(self.state.global_step, f"a validation loss of {loss}"))
             text, batches = self.validation_text, self.batches(dataset)
             measured, shown = self.task.measure(model, self.processing_class, text, batches)
-            metrics = {"loss": self.nats_per_token(model, dataset), **measured}
+            metrics = {"loss": loss, **measured}
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         self.log(metrics)
         if self.is_world_process_zero():
@@ -167,17 +189,25 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     @torch.no_grad()
     def nats_per_token(self, model, dataset: Dataset, exchanged: bool = False) -> float:
-        """Loss over the whole set; if `exchanged`, of targets with the source of their neighbour in the batch."""
+        """Loss over the whole set; if `exchanged`, of targets with the source of their neighbour in the batch. Where
+        a pair is a batch of its own, the neighbour is that of the batch before it."""
         sums = torch.zeros(2, dtype=torch.float64, device=self.args.device)  # of nats, and of tokens
         number, rank = self.args.world_size, self.args.process_index
+        before: dict = {}
         for batch in islice(self.batches(dataset), rank, None, number):
             if exchanged:
-                batch |= {name: batch[name].roll(1, 0) for name in ("input_ids", "attention_mask")}
+                sources = {name: batch[name] for name in ("input_ids", "attention_mask")}
+                alone = len(batch["labels"]) == 1
+                if alone and not before:
+                    before = sources
+                    continue
+                batch |= before if alone else {name: x.roll(1, 0) for name, x in sources.items()}
+                before = {name: x[:1] for name, x in sources.items()}
             with self.accelerator.autocast():
                 sums[0] += model(**batch, skip_logits=True, num_items_in_batch=1).loss
             sums[1] += (batch["labels"] != IGNORED_LABEL).sum()
         total, tokens = self.accelerator.reduce(sums).tolist()
-        return total / tokens
+        return total / tokens if tokens else math.nan
 
     def chosen_checkpoints(self) -> list[Path]:
         """Those that the final mean is taken of, as things stand."""

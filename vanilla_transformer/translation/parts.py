@@ -33,15 +33,16 @@ class Parts:
         self.folder = output.with_name(f"{output.name}.parts")
         note, asked = self.folder / "asked.json", json.loads(json.dumps(asked))
         if self.processes.is_main_process:
-            begun = note.exists() and any(self.folder.glob("*.txt"))
-            if begun and (before := json.loads(note.read_text("utf-8"))) != asked:
+            before = json.loads(note.read_text("utf-8")) if note.exists() else {}  # what nobody knows of is another's
+            if any(self.folder.glob("*.txt")) and before != asked:
                 other = sorted(name for name in {*before, *asked} if before.get(name) != asked.get(name))
                 raise ValueError(
                     f"{self.folder} holds parts of another translation, which differs in {', '.join(other)}: delete "
                     "that folder, or write to another file"
                 )
             self.folder.mkdir(exist_ok=True)
-            note.write_text(json.dumps(asked, indent=2), "utf-8")
+            if before != asked:
+                self.write(note, json.dumps(asked, indent=2))
         self.processes.wait_for_everyone()
         count = -(-lines // PART)
         names = [self.folder / f"{number:06}.txt" for number in range(count)]
