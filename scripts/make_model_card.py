@@ -9,6 +9,7 @@
 
 import argparse
 import json
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -92,7 +93,7 @@ def table(head: str, rows: list[list]) -> str:
     return "\n".join([line(columns), "|---" * len(columns) + "|", *map(line, rows)])
 
 
-SCORES = "data | weights | decoding | metric | score | signature | ms a sentence, in batches (processes x threads)"
+SCORES = "data | weights | decoding | metric | score | signature | ms a sentence, in batches (on, processes x threads)"
 
 
 def searches(report: dict) -> str:
@@ -152,7 +153,7 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
         if isinstance(score, dict)
     ]
     losses = {which: values["loss"] for which, values in result["validation"].items()}
-    exchanged = result["validation"][result["weights"]]["loss_of_exchanged_sources"]
+    exchanged = result["validation"][result["weights"]].get("loss_of_exchanged_sources", math.nan)
     made_of = result["mean_of"] if result["weights"] == "mean" else [f"checkpoint-{result['step']}"]
     return f"""---
 {metadata(arguments, recipe, evaluations).to_yaml()}
@@ -193,8 +194,8 @@ Loss on the validation set: {losses["newest"]:.3f} nats a token,
 ```
 
 {result["step"]} updates in {result["minutes"]} minutes on {machines}, processes: {provenance["processes"]}. The
-weights are {kept}: {", ".join(made_of)}. Data: {arguments.dataset}, {data["train"]["pairs"]:,} pairs, without those
-that have more than {recipe["corpus"]["max_length"]} tokens on a side; terms: {arguments.terms}.
+weights are {kept}: {", ".join(made_of)}. Data: {arguments.dataset}, {data["train"]["pairs"]:,} pairs, of which those
+with more than {recipe["corpus"]["max_length"]} tokens on a side are left out; terms: {arguments.terms}.
 {", ".join(f"{name} {number}" for name, number in provenance["packages"].items())}.
 
 ![curves]({arguments.name}.png)
@@ -234,10 +235,19 @@ def main() -> int:
         if Path(evaluation["model"]).resolve().parent != arguments.run.resolve():
             print(f"{path} has the scores of {evaluation['model']}, which is not in {arguments.run}", file=sys.stderr)
             return 1
+    try:
+        text = card(arguments, recipe, provenance, result, evaluations, report)
+    except KeyError as missing:
+        print(
+            f"the files do not tell {missing}: expected a translator that this version has trained, evaluated and "
+            "reported on",
+            file=sys.stderr,
+        )
+        return 1
     arguments.output.mkdir(parents=True, exist_ok=True)
     draw_curves(arguments.run, arguments.output / f"{arguments.name}.png")
     path = arguments.output / f"{arguments.name}.md"
-    path.write_text(card(arguments, recipe, provenance, result, evaluations, report), "utf-8")
+    path.write_text(text, "utf-8")
     print(path)
     return 0
 

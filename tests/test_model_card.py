@@ -60,6 +60,11 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     for group in report["lengths"]:
         assert f"| {group['name']} | {group['size']} | {group['score']:.1f} |" in text
 
+    old = {key: value for key, value in result.items() if key != "weights"}
+    (tmp_path / "run" / "result.json").write_text(json.dumps(old))
+    done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
+    assert done.returncode == 1 and "the files do not tell 'weights': expected a translator" in done.stderr
+
     elsewhere = json.loads((tmp_path / "1.json").read_text()) | {"model": "another/model"}
     (tmp_path / "1.json").write_text(json.dumps(elsewhere))
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)

@@ -31,6 +31,7 @@ def test_ones_own_file(tmp_path):
         ("model.d_modle=64", "'model.d_modle': did you mean 'model.d_model'"),
         ("corpus.foo=1", "unknown key 'corpus.foo': expected one of config_name"),
         ("training.max_steps=many", "training.max_steps: got 'many', expected int"),
+        ("training.max_steps=1e400", "training.max_steps: got '1e400', expected int"),
         ("training.max_steps=1e", "training.max_steps: got '1e', expected int"),
         ("training.bf16=7", "training.bf16: got 7, expected one of True, False, auto"),
         ("training.learning_rate=fast", "training.learning_rate: got 'fast', expected float"),

@@ -1,6 +1,7 @@
 import importlib.metadata
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from vanilla_transformer.inspection.curves import draw_curves, logged
 from vanilla_transformer.model.search import is_as_made
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints, mean_weights, rotate, select
-from vanilla_transformer.training.tasks import TranslationTask
+from vanilla_transformer.training.tasks import TASKS, TranslationTask
 from vanilla_transformer.training.train import train
 from vanilla_transformer.training.trainer import DivergenceError, RecipeTrainer
 
@@ -432,6 +433,7 @@ def test_killed_before_the_final_model_of_a_longer_training_is_written(finished,
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(training, "finish", lambda *_: 1 / 0)
         train(longer, finished.run, resume=True)
+    monkeypatch.setattr(TranslationTask, "is_better", lambda *_: False)
     assert train(longer, finished.run, resume=True).step == 15
     assert json.loads((finished.run / "result.json").read_text())["step"] == 15
     newest = load_file(finished.run / "checkpoint-15" / "model.safetensors")
@@ -440,11 +442,16 @@ def test_killed_before_the_final_model_of_a_longer_training_is_written(finished,
     assert all(torch.allclose(ours[name], (newest[name] + other[name]) / 2, atol=1e-6) for name in ours)
 
 
-def test_killed_between_the_final_model_and_its_result(finished, small_recipe):
-    before = json.loads((finished.run / "result.json").read_text())
-    (finished.run / "result.json").unlink()
+@pytest.mark.parametrize("lost", ["result", "half a result", "model"])
+def test_what_a_finished_run_has_lost_is_made_again(lost, finished, small_recipe):
+    result = finished.run / "result.json"
+    before = json.loads(result.read_text())
+    if lost == "model":
+        shutil.rmtree(finished.model)
+    else:
+        result.write_text(result.read_text()[:20]) if lost == "half a result" else result.unlink()
     train(small_recipe(), finished.run, resume=True)
-    assert json.loads((finished.run / "result.json").read_text()) == before
+    assert json.loads(result.read_text()) == before and (finished.model / "config.json").exists()
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
@@ -455,6 +462,21 @@ def test_a_rate_that_falls_to_zero_has_one_length(schedule, small_recipe, tmp_pa
         train(small_recipe(settings, "training.max_steps=20"), run, resume=True)
     with pytest.raises(ValueError, match=r"is finished, after 12 steps: start anew --from .*model to train on"):
         train(small_recipe(settings), run, resume=True)
+    with pytest.raises(ValueError, match=r"dropout was .*or start anew in another folder$"):
+        train(small_recipe(settings, "model.dropout=0.2"), run, resume=True)
+
+
+def test_language_models_keep_the_weights_of_the_lower_loss():
+    task, one, other = TASKS["causal-lm"], {"loss": 1.0}, {"loss": 1.5}
+    assert task.is_better(None, one, other) and not task.is_better(None, other, one)
+    assert task.figure(None, other) == "a loss of 1.5000"
+
+
+def test_a_precision_that_is_not_the_recipes(finished, small_recipe, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(ValueError, match=r"told --mixed_precision fp16, and training.bf16=False means 'no' here"):
+        train(small_recipe(), finished.run, overwrite=True)
+    assert finished.model.is_dir()
 
 
 @pytest.mark.parametrize("better", ["newest", "mean"])
@@ -481,7 +503,7 @@ def test_patience_that_is_spent_or_given_late(small_recipe, tmp_path):
     recipe = small_recipe("training.patience=1", "training.eval_steps=1", "training.learning_rate=1e-9")
     stopped = train(recipe, tmp_path / "run")
     assert stopped.step < 12
-    with pytest.raises(ValueError, match=f"is finished, after {stopped.step} steps"):
+    with pytest.raises(ValueError, match=f"is finished, after {stopped.step} steps: raise training.patience=1 to"):
         train(recipe, stopped.run, resume=True)
     train(small_recipe("training.max_steps=5"), tmp_path / "late")
     late = train(small_recipe("training.max_steps=10", "training.patience=3"), tmp_path / "late", resume=True)
@@ -567,15 +589,11 @@ def test_gradients_that_are_no_numbers_never_reach_the_weights(small_recipe, tmp
 
 
 def test_what_was_learned_is_not_replaced_by_less_than_a_guess(small_recipe, tmp_path, monkeypatch):
-    step, calls = RecipeTrainer.compute_loss, []
-
-    def forgetful(self, *args, **kwargs):
-        calls.append(1)
-        return step(self, *args, **kwargs) * (0.1 if len(calls) <= 5 else 1.5)
-
-    monkeypatch.setattr(RecipeTrainer, "compute_loss", forgetful)
-    with pytest.raises(DivergenceError, match=r"step 10 has lost what it had learned: .* from 0\.\d+ to .*point-5,"):
+    losses = iter([0.5, 9.0])
+    monkeypatch.setattr(RecipeTrainer, "nats_per_token", lambda *_: next(losses))
+    with pytest.raises(DivergenceError, match=r"step 10 has lost what it had learned: .* 0.5 to 9 .*checkpoint-5,"):
         train(small_recipe(), tmp_path / "run")
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-5"]
 
 
 def test_weights_that_are_no_numbers_are_not_saved(small_recipe, tmp_path, monkeypatch):

@@ -86,7 +86,7 @@ class TrainingRecipe:
     patience: int | None = None  # stop after so many evaluations without a better BLEU
     report_to: Literal["none", "tensorboard"] = "none"
     average: Literal["last", "best"] = "last"
-    average_checkpoints: int = 5  # the final model is the mean of so many (section 6.1)
+    average_checkpoints: int = 5  # the final model is the mean of so many (section 6.1), or the newest if better
 
 
 @dataclass
@@ -282,7 +282,7 @@ def convert(value: Any, hint: Any, key: str) -> Any:
         isinstance(value, str) or (isinstance(value, list) and all(type(x) is str for x in value))
     ):
         return [value] if isinstance(value, str) else value
-    elif hint is int and isinstance(value, str) and re.fullmatch(r"\d+e\d+", value):
+    elif hint is int and isinstance(value, str) and re.fullmatch(r"\d+e\d{1,2}", value):
         return int(float(value))  # 1e4, which YAML reads as text
     elif hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:

@@ -37,11 +37,11 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
         check_same_recipe(recipe, run)
         state = state_of(checkpoints(run)[-1])
         if is_finished(run, state) and is_trained(recipe, state):
-            longer = (
-                f"start anew --from {run / 'model'}"
-                if falls_to_zero(recipe)
-                else "raise training.max_steps, num_train_epochs or patience"
-            )
+            longer = "raise training.max_steps or num_train_epochs"
+            if not has_its_length(recipe, state):
+                longer = f"raise training.patience={recipe.training.patience}"
+            elif falls_to_zero(recipe):
+                longer = f"start anew --from {run / 'model'}"
             raise ValueError(f"{run} is finished, after {state.global_step} steps: {longer} to train on")
         return
     if from_model:
@@ -63,19 +63,23 @@ def state_of(checkpoint: Path) -> TrainerState:
 
 def is_trained(recipe: Recipe, state: TrainerState) -> bool:
     """Whether a run in this state has come to the end that its recipe gives it."""
-    t = recipe.training
     in_vain = state.stateful_callbacks.get("Patience", {}).get("attributes", {}).get(COUNTER, 0)
-    return (
-        state.global_step >= (t.max_steps or math.inf)
-        or state.epoch >= (t.num_train_epochs or math.inf)
-        or in_vain >= (t.patience or math.inf)
-    )
+    return has_its_length(recipe, state) or in_vain >= (recipe.training.patience or math.inf)
+
+
+def has_its_length(recipe: Recipe, state: TrainerState) -> bool:
+    t = recipe.training
+    return state.global_step >= (t.max_steps or math.inf) or state.epoch >= (t.num_train_epochs or math.inf)
 
 
 def is_finished(run: Path, state: TrainerState) -> bool:
     """Whether `model` is that of the run's last step: what a run writes last tells of which step it is."""
-    result = run / RESULT
-    return result.exists() and json.loads(result.read_text("utf-8"))["step"] == state.global_step
+    if not ((run / RESULT).exists() and (run / "model").exists()):
+        return False
+    try:
+        return json.loads((run / RESULT).read_text("utf-8"))["step"] == state.global_step
+    except json.JSONDecodeError:  # half of one
+        return False
 
 
 def falls_to_zero(recipe: Recipe) -> bool:
@@ -91,7 +95,7 @@ def check_same_recipe(recipe: Recipe, run: Path) -> None:
     before = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
     now = recipe.to_dict()
     free = SHOWN if falls_to_zero(recipe) else SHOWN | LENGTH
-    differences = []
+    differences, longer = [], False
     for section in now:
         if not isinstance(before.get(section), dict) or not isinstance(now[section], dict):
             pairs = [(section, before.get(section), now[section])]
@@ -99,11 +103,12 @@ def check_same_recipe(recipe: Recipe, run: Path) -> None:
             keys = sorted({*before[section], *now[section]})
             pairs = [(f"{section}.{k}", before[section].get(k), now[section].get(k)) for k in keys if k not in free]
         differences += [f"{key} was {old!r}, now {new!r}" for key, old, new in pairs if old != new]
+        longer |= any(key.removeprefix("training.") in LENGTH for key, old, new in pairs if old != new)
     if differences:
         raise ValueError(
             f"{run} was started with another recipe ({'; '.join(differences)}): resume with the same one "
             f"({run / 'recipe.yaml'}), or start anew in another folder"
-            + (", with --from a checkpoint of this one" if falls_to_zero(recipe) else "")
+            + (", with --from a checkpoint of this one" if longer else "")
         )
 
 

@@ -10,6 +10,7 @@ RUN/result.json       validation scores of both
 """
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -127,6 +128,7 @@ def train(
     processes.wait_for_everyone()
     task.training_collator(tokenizer)  # raises for a tokenizer that it cannot use
     arguments = training_arguments(task, model, run)  # raises for what transformers would not have
+    check_precision(recipe, arguments)
     if processes.is_main_process:
         before = json.loads((run / PROVENANCE).read_text("utf-8")) if resume else {}
         now = provenance(splits, processes.num_processes, mixed_precision(recipe))
@@ -304,6 +306,16 @@ def mixed_precision(recipe: Recipe) -> bool:
     return computes_in_bfloat16() if recipe.training.bf16 == "auto" else recipe.training.bf16
 
 
+def check_precision(recipe: Recipe, arguments: Seq2SeqTrainingArguments) -> None:
+    """Raises: ValueError, where accelerate was told of another precision than the recipe."""
+    wanted = "bf16" if mixed_precision(recipe) else "no"
+    if arguments.mixed_precision != wanted:
+        raise ValueError(
+            f"accelerate was told --mixed_precision {arguments.mixed_precision}, and training.bf16="
+            f"{recipe.training.bf16} means {wanted!r} here: leave the precision to the recipe"
+        )
+
+
 def check_tensorboard() -> None:
     """Raises: ImportError, without tensorboard."""
     if not is_tensorboard_available():
@@ -322,7 +334,7 @@ def source_check(trainer: RecipeTrainer, model, loss: float) -> dict[str, float]
             "when the sources are exchanged. It has learned the target language alone: check that the lines of the "
             "corpus belong together, and train longer or at another learning rate"
         )
-    return {"loss_of_exchanged_sources": exchanged}
+    return {"loss_of_exchanged_sources": exchanged} if math.isfinite(exchanged) else {}  # of one pair alone
 
 
 ALIGNED = 200  # validation pairs that tell which heads align
@@ -358,9 +370,9 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, vali
         take(checkpoints(run)[-1:])
         newest, mean = (task.figure(validated[which]) for which in ("newest", "mean"))
         logger.warning(
-            f"the newest weights are kept, and not the mean of {len(chosen)} checkpoints, which is worse on the "
-            f"validation set: {mean} against {newest}. Checkpoints nearer to each other, by a smaller "
-            "training.eval_steps, have a better mean"
+            f"the newest weights are kept, and not the mean of {', '.join(path.name for path in chosen)}, which is "
+            f"worse on the validation set: {mean} against {newest}. Fewer checkpoints (training.average_checkpoints), "
+            "or nearer ones (training.eval_steps), may have a better mean"
         )
     if task.recipe.task == "translation":
         validated[kept] |= source_check(trainer, model, validated[kept]["loss"])

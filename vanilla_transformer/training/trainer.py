@@ -111,10 +111,13 @@ class RecipeTrainer(Seq2SeqTrainer):
         )
 
     def check_progress(self, loss: float) -> None:
-        """Raise where a training that had learned knows no more than a guess, before that is saved."""
-        best = min((entry["loss"] for entry in self.state.log_history if "loss" in entry), default=math.inf)
+        """Raise where the loss of an evaluation is none, or where a model that had learned knows no more than a guess:
+        before that is saved."""
+        best = min((entry["eval_loss"] for entry in self.state.log_history if "eval_loss" in entry), default=math.inf)
+        if not math.isfinite(loss):
+            raise DivergenceError(self.diverged(self.state.global_step, f"a validation loss of {loss}"))
         if best < self.guess() / 2 and loss > self.guess():
-            lost = f"lost what it had learned: its loss went from {best:.4g} to {loss:.4g} nats a token"
+            lost = f"lost what it had learned: its validation loss went from {best:.4g} to {loss:.4g} nats a token"
             raise DivergenceError(self.diverged(self.state.global_step, lost))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -122,7 +125,6 @@ class RecipeTrainer(Seq2SeqTrainer):
         seconds = time.monotonic() - self.counted_since
         speed = {}
         if "loss" in logs:  # which all processes log together
-            self.check_progress(logs["loss"])
             tokens = self.accelerator.reduce(torch.tensor(self.target_tokens, device=self.args.device)).item()
             speed["tokens_per_second"] = round(tokens / seconds, 1)
         super().log({**logs, **speed, "seconds": round(seconds, 3)}, start_time)
@@ -154,8 +156,7 @@ class RecipeTrainer(Seq2SeqTrainer):
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         with self.model_as_made() as model:
             loss = self.nats_per_token(model, dataset)
-            if not math.isfinite(loss):
-                raise DivergenceError(self.diverged(self.state.global_step, f"a validation loss of {loss}"))
+            self.check_progress(loss)
             text, batches = self.validation_text, self.batches(dataset)
             measured, shown = self.task.measure(model, self.processing_class, text, batches)
             metrics = {"loss": loss, **measured}
