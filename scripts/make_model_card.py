@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
 
+from vanilla_transformer.evaluation.evaluate_files import search_of
 from vanilla_transformer.inspection.curves import draw_curves
 
 WORST = 5  # translations shown as failures
@@ -69,10 +70,9 @@ def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
 
 def how(evaluation: dict) -> str:
     settings = evaluation["settings"]
-    beams = "greedy" if settings["num_beams"] == 1 else f"beam {settings['num_beams']}"
-    if settings["num_beams"] > 1 and settings["length_penalty"] is not None:
-        beams += f", score / length ** {settings['length_penalty']}"
-    return f"{beams}, {settings['dtype']}" + (f", packed {settings['packed']}" if settings["packed"] else "")
+    return f"{search_of(settings)}, {settings['dtype']}" + (
+        f", packed {settings['packed']}" if settings["packed"] else ""
+    )
 
 
 def row(data: str, weights: str, search: str, score: dict, milliseconds: str = "") -> list:

@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,7 +20,7 @@ from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints, mean_weights, rotate, select
 from vanilla_transformer.training.tasks import TASKS, TranslationTask
 from vanilla_transformer.training.train import train
-from vanilla_transformer.training.trainer import DivergenceError, RecipeTrainer
+from vanilla_transformer.training.trainer import DivergenceError, RecipeTrainer, exchange_sources
 
 
 def losses(run: Path) -> dict[int, float]:
@@ -433,7 +431,7 @@ def test_killed_before_the_final_model_of_a_longer_training_is_written(finished,
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(training, "finish", lambda *_: 1 / 0)
         train(longer, finished.run, resume=True)
-    monkeypatch.setattr(TranslationTask, "is_better", lambda *_: False)
+    monkeypatch.setattr(TranslationTask, "figure", lambda *_: 0.0)  # neither is better
     assert train(longer, finished.run, resume=True).step == 15
     assert json.loads((finished.run / "result.json").read_text())["step"] == 15
     newest = load_file(finished.run / "checkpoint-15" / "model.safetensors")
@@ -467,9 +465,8 @@ def test_a_rate_that_falls_to_zero_has_one_length(schedule, small_recipe, tmp_pa
 
 
 def test_language_models_keep_the_weights_of_the_lower_loss():
-    task, one, other = TASKS["causal-lm"], {"loss": 1.0}, {"loss": 1.5}
-    assert task.is_better(None, one, other) and not task.is_better(None, other, one)
-    assert task.figure(None, other) == "a loss of 1.5000"
+    for name in ("causal-lm", "masked-lm"):
+        assert TASKS[name].figure(None, {"loss": 1.5, "accuracy": 3.0}) == 1.5 and not TASKS[name].greater_is_better
 
 
 def test_a_precision_that_is_not_the_recipes(finished, small_recipe, monkeypatch):
@@ -496,7 +493,7 @@ def test_the_better_of_newest_weights_and_mean_is_kept(better, warnings_of, smal
     ours, expected = load_file(run / "model" / "model.safetensors"), mean_weights(folders)
     assert all(torch.equal(ours[name], expected[name]) for name in ours)
     warned = [text for text in warnings_of() if "newest weights are kept" in text]
-    assert ["BLEU 1.5 against BLEU 2.5" in text for text in warned] == ([True] if better == "newest" else [])
+    assert ["bleu 1.5 against 2.5" in text for text in warned] == ([True] if better == "newest" else [])
 
 
 def test_patience_that_is_spent_or_given_late(small_recipe, tmp_path):
@@ -608,29 +605,16 @@ def test_a_warm_up_that_never_ends_is_told(warnings_of, small_recipe, tmp_path):
     assert any("warmup_steps=4 and training.max_steps=3: the learning rate rises to" in text for text in warnings_of())
 
 
-def test_sources_are_exchanged_where_each_pair_is_a_batch(finished, small_recipe):
+def test_sources_are_exchanged_where_each_pair_is_a_batch():
     """With one pair to a batch there is no neighbour in it, whose source could be read instead."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(finished.model)
-    read = {}
 
-    class Alone(RecipeTrainer):
-        def __init__(self):
-            pass
+    def batch(*places: int) -> dict:
+        ids = torch.tensor(places)[:, None].expand(-1, 4)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
 
-        def batches(self, dataset):
-            for place in range(3):
-                ids, labels = torch.full((1, 4), 5 + place), torch.full((1, 2), 7 + place)
-                yield {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
-
-    def spy(input_ids, labels, **_):
-        read[labels[0, 0].item()] = input_ids[0, 0].item()
-        return model(input_ids=input_ids, labels=labels)
-
-    trainer = Alone()
-    trainer.args = SimpleNamespace(device="cpu", world_size=1, process_index=0)
-    trainer.accelerator = SimpleNamespace(autocast=nullcontext, reduce=lambda x: x)
-    assert trainer.nats_per_token(spy, None, exchanged=True) > 0
-    assert read == {8: 5, 9: 6}
+    batches = [batch(1), batch(2), batch(3, 4), batch(5)]
+    read = [(b["labels"][:, 0].tolist(), b["input_ids"][:, 0].tolist()) for b in exchange_sources(batches)]
+    assert read == [([2], [1]), ([3, 4], [4, 3]), ([5], [3])]
 
 
 def test_a_model_that_does_not_read_its_source_is_told(warnings_of, small_recipe, tmp_path):

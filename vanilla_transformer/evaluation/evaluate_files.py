@@ -16,6 +16,12 @@ from ..translation.shares import in_shares, processes_of_launch
 from .metrics import Score, check_moses, moses_bleu, translation_scores
 
 
+def search_of(settings: dict) -> str:
+    """How was decoded, in words."""
+    beams = settings["num_beams"]
+    return "greedy" if beams == 1 else f"beam {beams}, score / length ** {settings['length_penalty']}"
+
+
 @dataclass(frozen=True)
 class Example:
     source: str
@@ -38,9 +44,7 @@ class Evaluation:
 
     def table(self) -> str:
         rows = [f"{score.name:<10} {score.score:6.2f}  {score.signature}" for score in self.scores]
-        beams = self.settings["num_beams"]
-        how = "greedy" if beams == 1 else f"beam {beams}, score / length ** {self.settings['length_penalty']}"
-        return "\n".join([f"{self.pairs} sentences, {how}, {self.seconds:.1f} s", *rows])
+        return "\n".join([f"{self.pairs} sentences, {search_of(self.settings)}, {self.seconds:.1f} s", *rows])
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)

@@ -88,27 +88,28 @@ def falls_to_zero(recipe: Recipe) -> bool:
 
 
 # What may change when a training goes on: how long it lasts, and what it shows on the way.
-LENGTH, SHOWN = {"max_steps", "num_train_epochs"}, {"eval_pairs", "patience"}
+LENGTH, SHOWN = {"training.max_steps", "training.num_train_epochs"}, {"training.eval_pairs", "training.patience"}
 
 
 def check_same_recipe(recipe: Recipe, run: Path) -> None:
     before = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
     now = recipe.to_dict()
     free = SHOWN if falls_to_zero(recipe) else SHOWN | LENGTH
-    differences, longer = [], False
+    changed = {}
     for section in now:
         if not isinstance(before.get(section), dict) or not isinstance(now[section], dict):
             pairs = [(section, before.get(section), now[section])]
         else:
             keys = sorted({*before[section], *now[section]})
-            pairs = [(f"{section}.{k}", before[section].get(k), now[section].get(k)) for k in keys if k not in free]
-        differences += [f"{key} was {old!r}, now {new!r}" for key, old, new in pairs if old != new]
-        longer |= any(key.removeprefix("training.") in LENGTH for key, old, new in pairs if old != new)
-    if differences:
+            pairs = [(f"{section}.{k}", before[section].get(k), now[section].get(k)) for k in keys]
+        changed |= {
+            key: f"{key} was {old!r}, now {new!r}" for key, old, new in pairs if old != new and key not in free
+        }
+    if changed:
         raise ValueError(
-            f"{run} was started with another recipe ({'; '.join(differences)}): resume with the same one "
+            f"{run} was started with another recipe ({'; '.join(changed.values())}): resume with the same one "
             f"({run / 'recipe.yaml'}), or start anew in another folder"
-            + (", with --from a checkpoint of this one" if longer else "")
+            + (", with --from a checkpoint of this one" if changed.keys() <= LENGTH else "")
         )
 
 

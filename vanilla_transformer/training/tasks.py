@@ -80,12 +80,9 @@ class TranslationTask:
             "early_stopping": True if beams else None,
         }
 
-    def figure(self, scores: dict) -> str:
-        """The score that decides which weights are kept, of those that `scores` returns; told to users."""
-        return f"BLEU {scores['BLEU']['score']}"
-
-    def is_better(self, scores: dict, others: dict) -> bool:
-        return scores["BLEU"]["score"] > others["BLEU"]["score"]
+    def figure(self, scores: dict) -> float:
+        """`metric`, of what `scores` returns and the loss."""
+        return scores["BLEU"]["score"]
 
     def measure(self, model, tokenizer, pairs: Dataset, batches: Iterable[dict]) -> tuple[dict[str, float], list[str]]:
         """Numbers of an evaluation beside the loss, and some outputs to be shown.
@@ -146,10 +143,7 @@ class CausalTask(TranslationTask):
         return {}
 
     def figure(self, scores):
-        return f"a loss of {scores['loss']:.4f}"
-
-    def is_better(self, scores, others):
-        return scores["loss"] < others["loss"]
+        return scores["loss"]
 
     def measure(self, model, tokenizer, pairs, batches):
         beginnings = [text[: len(text) // 3] for text in pairs[self.recipe.corpus.side][:SAMPLES]]

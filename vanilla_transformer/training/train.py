@@ -134,13 +134,13 @@ def train(
         now = provenance(splits, processes.num_processes, mixed_precision(recipe))
         if resume:
             check_same_data(before, now, run)
-        elif run.exists():
-            shutil.rmtree(run)  # only now that corpus, tokenizer and model are known to be right
-        if not resume:
+        else:
+            if run.exists():
+                shutil.rmtree(run)  # only now that corpus, tokenizer and model are known to be right
             tokenizer.save_pretrained(run / "tokenizer")
         now["commands"] = [*before.get("commands", []), sys.argv]
-        machines = before.get("machines", [])
-        now["machines"] = machines if machines[-1:] == [machine()] else [*machines, machine()]
+        machines, here = before.get("machines", []), machine()
+        now["machines"] = machines if here in machines[-1:] else [*machines, here]
         write_whole(run / PROVENANCE, json.dumps(now, indent=2))
         write_whole(run / "recipe.yaml", yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
     training = recipe.training
@@ -365,14 +365,14 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, vali
     take(chosen)
     validated["mean"] = scores()
     kept = "mean"
-    if task.is_better(validated["newest"], validated["mean"]):
+    newest, mean = (task.figure(validated[which]) for which in ("newest", "mean"))
+    if newest > mean if task.greater_is_better else newest < mean:
         kept = "newest"
         take(checkpoints(run)[-1:])
-        newest, mean = (task.figure(validated[which]) for which in ("newest", "mean"))
         logger.warning(
             f"the newest weights are kept, and not the mean of {', '.join(path.name for path in chosen)}, which is "
-            f"worse on the validation set: {mean} against {newest}. Fewer checkpoints (training.average_checkpoints), "
-            "or nearer ones (training.eval_steps), may have a better mean"
+            f"worse on the validation set: {task.metric} {mean} against {newest}. Fewer checkpoints "
+            "(training.average_checkpoints), or nearer ones (training.eval_steps), may have a better mean"
         )
     if task.recipe.task == "translation":
         validated[kept] |= source_check(trainer, model, validated[kept]["loss"])

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -190,20 +190,11 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     @torch.no_grad()
     def nats_per_token(self, model, dataset: Dataset, exchanged: bool = False) -> float:
-        """Loss over the whole set; if `exchanged`, of targets with the source of their neighbour in the batch. Where
-        a pair is a batch of its own, the neighbour is that of the batch before it."""
+        """Loss over the whole set; if `exchanged`, of targets with the source of a neighbour."""
         sums = torch.zeros(2, dtype=torch.float64, device=self.args.device)  # of nats, and of tokens
         number, rank = self.args.world_size, self.args.process_index
-        before: dict = {}
-        for batch in islice(self.batches(dataset), rank, None, number):
-            if exchanged:
-                sources = {name: batch[name] for name in ("input_ids", "attention_mask")}
-                alone = len(batch["labels"]) == 1
-                if alone and not before:
-                    before = sources
-                    continue
-                batch |= before if alone else {name: x.roll(1, 0) for name, x in sources.items()}
-                before = {name: x[:1] for name, x in sources.items()}
+        batches = islice(self.batches(dataset), rank, None, number)
+        for batch in exchange_sources(batches) if exchanged else batches:
             with self.accelerator.autocast():
                 sums[0] += model(**batch, skip_logits=True, num_items_in_batch=1).loss
             sums[1] += (batch["labels"] != IGNORED_LABEL).sum()
@@ -245,6 +236,19 @@ class RecipeTrainer(Seq2SeqTrainer):
                 f"could not write {run / name} with {free:.0f} MB of disk left: {error}. "
                 + (f"{good[-1]} is whole: make room and go on with --resume" if good else "There is none before it")
             ) from error
+
+
+def exchange_sources(batches: Iterable[dict]) -> Iterator[dict]:
+    """Each pair with the source of its neighbour in the batch; one that is a batch of its own, with that of the batch
+    before it, and left out where there is none."""
+    before: dict = {}
+    for batch in batches:
+        sources = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        if len(batch["labels"]) > 1:
+            yield batch | {name: x.roll(1, 0) for name, x in sources.items()}
+        elif before:
+            yield batch | before
+        before = {name: x[:1] for name, x in sources.items()}
 
 
 class TellsTheEpoch(TrainerCallback):
