@@ -95,7 +95,7 @@ def check_same_recipe(recipe: Recipe, run: Path) -> None:
     before = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
     now = recipe.to_dict()
     free = SHOWN if falls_to_zero(recipe) else SHOWN | LENGTH
-    changed = {}
+    changed: dict[str, str] = {}
     for section in now:
         if not isinstance(before.get(section), dict) or not isinstance(now[section], dict):
             pairs = [(section, before.get(section), now[section])]
