@@ -1,16 +1,15 @@
 """A model card for a finished run, every number of it read from files: `model_cards/NAME.md`, with the run's curves.
 
-    vanilla-transformer evaluate RUN/model test.en test.de --beams 1 --json greedy.json
-    vanilla-transformer evaluate RUN/model test.en test.de --beams 5 --json beam.json
-    vanilla-transformer report RUN/model --source val.en --reference val.de --training train.de -o report.json
-    python scripts/make_model_card.py RUN --name multi30k-en-de --scores greedy.json beam.json --report report.json \\
-        --dataset "Multi30k task 1" --terms "non-commercial research and education" --license cc-by-nc-4.0
+    vanilla-transformer evaluate RUN/model test.en test.de --beams 1 --json RUN/scores-greedy.json
+    vanilla-transformer evaluate RUN/model test.en test.de --beams 5 --json RUN/scores-beam.json
+    vanilla-transformer report RUN/model --source val.en --reference val.de --training train.de -o RUN/report.json
+    python scripts/make_model_card.py RUN --dataset "Multi30k task 1" \\
+        --terms "non-commercial research and education" --license cc-by-nc-4.0
 """
 
 import argparse
 import json
 import math
-import shlex
 import sys
 from pathlib import Path
 
@@ -19,6 +18,10 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from vanilla_transformer.evaluation.evaluate_files import search_of
 from vanilla_transformer.inspection.curves import draw_curves
+from vanilla_transformer.interop.loading import digest_of_weights
+from vanilla_transformer.training.checkpoints import checkpoints
+from vanilla_transformer.training.run_folder import is_finished, state_of
+from vanilla_transformer.translation.shares import command_line
 
 WORST = 5  # translations shown as failures
 MOST = 4  # words named of each fault
@@ -28,16 +31,23 @@ WEIGHTS = {"newest": "newest weights", "mean": "mean of {} checkpoints"}
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
-    parser.add_argument("--name", required=True, help="of the model, and of the card")
-    parser.add_argument("--scores", type=Path, nargs="+", required=True, metavar="JSON", help="of `evaluate --json`")
-    parser.add_argument("--report", type=Path, required=True, metavar="JSON", help="of `report -o JSON`")
+    parser.add_argument("--name", help="of the model, and of the card (default: that of the folder)")
+    parser.add_argument(
+        "--scores", type=Path, nargs="+", metavar="JSON", help="of `evaluate --json` (default: RUN/scores-*.json)"
+    )
+    parser.add_argument("--report", type=Path, metavar="JSON", help="of `report -o JSON` (default: RUN/report.json)")
     parser.add_argument("--dataset", required=True, help="what the data are called")
     parser.add_argument("--hub-id", help="of the model, where its weights are published (default: the path RUN/model)")
     parser.add_argument("--dataset-id", help="their id on the Hub, if they have one")
     parser.add_argument("--terms", required=True, help="on which the data may be used")
     parser.add_argument("--license", required=True, help="of the model, as the Hub names it: mit, cc-by-nc-4.0")
     parser.add_argument("-o", "--output", type=Path, default=Path("model_cards"), metavar="DIR")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    run = arguments.run
+    arguments.name = arguments.name or run.resolve().name
+    arguments.scores = arguments.scores or sorted(run.glob("scores-*.json"))
+    arguments.report = arguments.report or run / "report.json"
+    return arguments
 
 
 def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
@@ -77,12 +87,6 @@ def how(evaluation: dict) -> str:
 
 def row(data: str, weights: str, search: str, score: dict, milliseconds: str = "") -> list:
     return [data, weights, search, score["name"], f"{score['score']:.2f}", f"`{score['signature']}`", milliseconds]
-
-
-def command(provenance: dict, words: list[str]) -> str:
-    launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", str(provenance["processes"]), "-m"]
-    program = [*launch, "vanilla_transformer"] if provenance["processes"] > 1 else ["vanilla-transformer"]
-    return shlex.join([*program, *words[1:]])
 
 
 def table(head: str, rows: list[list]) -> str:
@@ -190,7 +194,7 @@ Loss on the validation set: {losses["newest"]:.3f} nats a token,
 ## Training
 
 ```sh
-{chr(10).join(command(provenance, words) for words in provenance["commands"])}
+{chr(10).join(command_line(words, provenance["processes"]) for _, *words in provenance["commands"])}
 ```
 
 {result["step"]} updates in {result["minutes"]} minutes on {machines}, processes: {provenance["processes"]}. The
@@ -225,6 +229,19 @@ def main() -> int:
     if missing:
         print(f"{arguments.run} has no {', '.join(missing)}: expected the folder of a finished run", file=sys.stderr)
         return 1
+    missing = [] if arguments.scores else ["scores-*.json"]
+    missing += [] if arguments.report.exists() else [arguments.report.name]
+    if missing:
+        print(
+            f"{arguments.run} has no {', '.join(missing)}: make them with `evaluate --json` and `report -o`, or name "
+            "them with --scores and --report",
+            file=sys.stderr,
+        )
+        return 1
+    trained = checkpoints(arguments.run)
+    if not trained or not is_finished(arguments.run, state_of(trained[-1])):
+        print(f"{arguments.run} is not finished: train on with --resume", file=sys.stderr)
+        return 1
     recipe = yaml.safe_load((arguments.run / "recipe.yaml").read_text("utf-8"))
     provenance, result = (
         json.loads((arguments.run / f"{n}.json").read_text("utf-8")) for n in ("provenance", "result")
@@ -234,6 +251,9 @@ def main() -> int:
     for path, evaluation in zip([*arguments.scores, arguments.report], [*evaluations, report], strict=True):
         if Path(evaluation["model"]).resolve().parent != arguments.run.resolve():
             print(f"{path} has the scores of {evaluation['model']}, which is not in {arguments.run}", file=sys.stderr)
+            return 1
+        if evaluation.get("weights") != digest_of_weights(evaluation["model"]):
+            print(f"{path} has the scores of what {evaluation['model']} was before: score it again", file=sys.stderr)
             return 1
     try:
         text = card(arguments, recipe, provenance, result, evaluations, report)

@@ -134,6 +134,14 @@ def test_devices_and_links_stay_what_they_are(model_dir, tmp_path, capsys, expec
     link.symlink_to(target)
     assert run(capsys, "translate", model_dir, source, "-o", link, "--overwrite", "--beams", 2)[0] == 0
     assert link.is_symlink() and target.read_text(encoding="utf-8").splitlines() == expected
+    elsewhere = tmp_path / "elsewhere"
+    link.unlink()
+    link.symlink_to(elsewhere / "target")
+    command = ("translate", model_dir, source, "-o", link)
+    assert f"{elsewhere} is no folder" in error_of(capsys, *command)
+    elsewhere.mkdir()
+    alone = SimpleNamespace(is_main_process=True, wait_for_everyone=lambda: None, process_index=0, num_processes=1)
+    assert parts.Parts(link, {}, 3, alone).folder == elsewhere / "target.parts"  # which may be another file system
 
 
 def test_several_processes_divide_files_into_one(model_dir, tmp_path, capsys, monkeypatch):

@@ -236,6 +236,7 @@ def run_train(arguments) -> int:
     from .training.recipe import load_recipe
     from .training.tasks import TASKS
     from .training.train import train
+    from .translation.shares import command_line
 
     recipe = load_recipe(arguments.recipe, arguments.settings)
     run = arguments.output or Path("runs") / Path(arguments.recipe).stem
@@ -246,15 +247,15 @@ def run_train(arguments) -> int:
         overwrite=arguments.overwrite,
         from_model=arguments.from_model,
     )
-    main = PartialState().is_main_process
+    processes = PartialState()
+    main = processes.is_main_process
     if result.model is None:
-        again = ["vanilla-transformer", "train", arguments.recipe, "-o", str(run), "--resume"]
+        again = ["train", arguments.recipe, "-o", str(run), "--resume"]
         again += [part for setting in arguments.settings for part in ("--set", setting)]
         again += ["--threads", str(arguments.threads)] if arguments.threads else []
         if main:
-            print(
-                f"stopped after step {result.step}, which is saved. Go on with: {shlex.join(again)}", file=sys.stderr
-            )
+            command = command_line(again, processes.num_processes)
+            print(f"stopped after step {result.step}, which is saved. Go on with: {command}", file=sys.stderr)
         return 130
     if not main:
         return 0

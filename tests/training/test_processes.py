@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -108,7 +109,7 @@ def test_the_script_of_hugging_faces_trainer_has_the_losses_of_one(tokenizer, pa
 
 def test_an_interrupt_while_the_processes_ask_each_other(monkeypatch):
     """It comes too late for this step, and is not forgotten in the next."""
-    stop, late = StopOnInterrupt(), [True, False]
+    stop, late = StopOnInterrupt(), [True, False, False]
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_: late.pop(0) and stop.stop(signal.SIGINT, None))
     arguments = SimpleNamespace(world_size=2, device="cpu")
     stop.on_train_begin(arguments, SimpleNamespace(is_world_process_zero=False), None)
@@ -139,12 +140,15 @@ def test_an_interrupt_of_the_launcher_saves_a_checkpoint(tmp_path):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert errors.count("stopped after step") == 1, errors[-3000:]
-    step = int(re.search(r"stopped after step (\d+), which is saved. Go on with: .*--resume", errors)[1])
+    found = re.search(r"stopped after step (\d+), which is saved. Go on with: (.*)", errors)
+    step = int(found[1])
     assert checkpoints(tmp_path / "run")[-1].name == f"checkpoint-{step}"
     assert process.returncode != 0
-    more = ["training.eval_steps=5", f"training.max_steps={step + 2}"]
-    log, _ = train(tmp_path / "run", *TWO, settings=more, resume=True)
-    assert log[-1]["step"] == step + 2
+    program, launch, *words = shlex.split(found[2])
+    assert (program, launch) == ("accelerate", "launch")
+    out = run(*TWO[:2], "--main_process_port", "0", *words, "--set", f"training.max_steps={step + 2}")
+    assert out.count("the model is in") == 1
+    assert checkpoints(tmp_path / "run")[-1].name == f"checkpoint-{step + 2}"
 
 
 SHARES = """
@@ -203,6 +207,44 @@ def test_two_processes_translate_and_evaluate_in_order(tmp_path, model_dir):
     scores = [json.loads((tmp_path / f"scores.{name}").read_text()) for name in ("one", "two")]
     assert scores[0]["examples"] == scores[1]["examples"] and scores[0]["scores"] == scores[1]["scores"]
     assert scores[0]["pairs"] == len(ENGLISH)
+
+
+KILLED = """
+import os, signal, sys
+from vanilla_transformer.cli import main
+from vanilla_transformer.translation import parts
+parts.PART = 2
+write, at = parts.Parts.write, sys.argv.pop()
+
+def killed(self, part, text):
+    if part.stem == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(self, part, text)
+
+parts.Parts.write = killed
+sys.exit(main(["translate", *sys.argv[1:], "--beams", "2"]))
+"""
+
+
+@pytest.mark.parametrize("how", [TWO, []], ids=["two", "one"])
+def test_a_translation_by_two_processes_that_was_killed_goes_on(how, tmp_path, model_dir):
+    """By as many processes as before, or by others: nothing is lost that was written, and nothing is there twice."""
+    source, script, output = (tmp_path / name for name in ("source", "translate.py", "output"))
+    source.write_text("".join(f"{line}\n" for line in [*ENGLISH, *ENGLISH[:3]]))
+    script.write_text(KILLED)
+    words = [str(script), str(model_dir), str(source), "-o"]
+    run(*words, str(tmp_path / "whole"), "nowhere")
+    killed = [sys.executable, *TWO, *words, str(output), "000002"]
+    done = subprocess.run(killed, capture_output=True, text=True, env=environment(), timeout=240)
+    assert done.returncode != 0 and not output.exists()
+    there = sorted(path.stem for path in (tmp_path / "output.parts").glob("*.txt"))
+    assert "000000" in there and "000002" not in there
+    done = subprocess.run(
+        [sys.executable, *how, *words, str(output), "nowhere"], capture_output=True, text=True, env=environment()
+    )
+    assert done.returncode == 0 and f"{len(there)} of 5 parts are there already" in done.stdout + done.stderr
+    assert output.read_bytes() == (tmp_path / "whole").read_bytes()
+    assert output.read_text().count("\n") == len(ENGLISH) + 3
 
 
 # Each block and the whole are sharded, as accelerate's FSDP2 does by the model's `_no_split_modules`. On a CPU it

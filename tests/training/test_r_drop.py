@@ -45,3 +45,19 @@ def test_alike_distributions_are_not_apart():
     assert torch.equal(r_drop_loss(head, twice, labels, 0.1, 5.0), r_drop_loss(head, twice, labels, 0.1, 0.0))
     expected = cross_entropy(head(x), labels, 0.1, 1)
     torch.testing.assert_close(r_drop_loss(head, twice, labels, 0.1, 5.0), expected)
+
+
+def test_in_bfloat16():
+    """Logits and probabilities are rounded to 8 bits; what they add up to is not."""
+    torch.manual_seed(0)
+    head, labels = nn.Linear(32, 300), torch.randint(300, (4, 50))
+    found = []
+    for loss, dtype in ((r_drop_loss, torch.bfloat16), (written_out, None)):
+        x = torch.randn(8, 50, 32, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        head.zero_grad()
+        with torch.autocast("cpu", dtype, enabled=dtype is not None):
+            total = loss(head, x, labels, 0.1, 5.0)
+        total.backward()
+        found.append([total, x.grad, *(parameter.grad for parameter in head.parameters())])
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours - theirs).norm() < 0.01 * theirs.norm()

@@ -1,5 +1,6 @@
 import importlib.metadata
 import json
+import math
 import re
 import shutil
 import signal
@@ -17,10 +18,23 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 from vanilla_transformer.inspection.curves import draw_curves, logged
 from vanilla_transformer.model.search import is_as_made
 from vanilla_transformer.training import train as training
-from vanilla_transformer.training.checkpoints import checkpoints, mean_weights, rotate, select
+from vanilla_transformer.training.checkpoints import (
+    checkpoints,
+    discard,
+    mean_weights,
+    remove_unfinished,
+    rotate,
+    select,
+)
 from vanilla_transformer.training.tasks import TASKS, TranslationTask
 from vanilla_transformer.training.train import train
-from vanilla_transformer.training.trainer import DivergenceError, RecipeTrainer, exchange_sources
+from vanilla_transformer.training.trainer import (
+    DivergenceError,
+    RecipeTrainer,
+    StopOnInterrupt,
+    entropy,
+    exchange_sources,
+)
 
 
 def losses(run: Path) -> dict[int, float]:
@@ -228,6 +242,9 @@ def test_resume_needs_a_checkpoint_and_the_same_recipe(finished, small_recipe, t
         ValueError, match=r"training.max_tokens was 256, now 128; .*same one|max_tokens was 256, now 128"
     ):
         train(small_recipe("training.max_tokens=128"), finished.run, resume=True)
+    for setting in ("training.average=best", "training.patience=3"):
+        with pytest.raises(ValueError, match=r"training.eval_pairs was 4, now 10"):
+            train(small_recipe(setting, "training.eval_pairs=10"), finished.run, resume=True)
     with pytest.raises(ValueError, match="--from starts a new training and --resume goes on"):
         train(small_recipe(), finished.run, resume=True, from_model="x")
 
@@ -253,6 +270,37 @@ def test_mean_and_choice_of_checkpoints(tmp_path):
     assert mean_weights(checkpoints(tmp_path))["w"].item() == 3.0
     rotate(tmp_path, [tmp_path / "checkpoint-2"])
     assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-2", "checkpoint-3"]  # the best, and the newest
+
+
+def test_no_folder_that_is_deleted_looks_whole(tmp_path, monkeypatch):
+    """Killed in the middle of it, there is none of its name."""
+
+    def killed(folder):
+        (folder / "optimizer.pt").unlink()
+        raise KeyboardInterrupt
+
+    for step in (1, 2):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        for name in ("optimizer.pt", "trainer_state.json"):
+            (folder / name).write_text("")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            rotate(tmp_path, [])
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-2"]
+    remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
+    discard(tmp_path / "checkpoint-2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_that_a_plain_trainer_has_not_finished(tmp_path):
+    """It writes them in place, and their state last."""
+    (tmp_path / "checkpoint-1").mkdir()
+    assert not checkpoints(tmp_path)
+    (tmp_path / "checkpoint-1" / "trainer_state.json").write_text("{}")
+    assert checkpoints(tmp_path)
 
 
 def test_disk_full_keeps_the_last_good_checkpoint(small_recipe, tmp_path, monkeypatch):
@@ -339,6 +387,34 @@ def test_an_interrupt_ends_with_a_checkpoint_and_says_how_to_go_on(number, tmp_p
     step = int(re.search(r"stopped after step (\d+), which is saved. Go on with: .*--resume", errors)[1])
     assert checkpoints(run)[-1].name == f"checkpoint-{step}"
     assert "Traceback" not in errors
+    assert step in losses(run)  # what was summed up since the last log is not lost
+
+
+def test_interrupts_that_are_echoes_and_those_that_are_not(monkeypatch):
+    """Whoever is impatient presses again and again, and is heard a second after the first time."""
+    now = iter([10.0, 10.6, 11.2])
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    stop = StopOnInterrupt()
+    stop.tells, stop.echo = False, 1
+    stop.stop(signal.SIGINT, None)
+    stop.stop(signal.SIGINT, None)
+    with pytest.raises(KeyboardInterrupt):
+        stop.stop(signal.SIGINT, None)
+
+
+def test_an_interrupt_while_the_last_checkpoint_is_saved(small_recipe, tmp_path, monkeypatch):
+    """It is answered as one before it: nothing more is done, and --resume writes the final model."""
+    save = RecipeTrainer._save_checkpoint
+
+    def interrupted(trainer, *arguments):
+        save(trainer, *arguments)
+        if trainer.state.global_step == 12:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(RecipeTrainer, "_save_checkpoint", interrupted)
+    result = train(small_recipe(), tmp_path / "run")
+    assert result.model is None and result.step == 12
+    assert train(small_recipe(), tmp_path / "run", resume=True).model
 
 
 def test_kill_dash_9_and_resume(tmp_path):
@@ -469,6 +545,21 @@ def test_language_models_keep_the_weights_of_the_lower_loss():
         assert TASKS[name].figure(None, {"loss": 1.5, "accuracy": 3.0}) == 1.5 and not TASKS[name].greater_is_better
 
 
+class SeesTwo(training.Seq2SeqTrainingArguments):
+    """Arguments of a process that sees two GPUs."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._n_gpu = 2
+
+
+def test_of_several_gpus_one_is_used(warnings_of, small_recipe, tmp_path, monkeypatch):
+    """As transformers would have it, DataParallel would divide each batch, and the number of its tokens."""
+    monkeypatch.setattr(training, "Seq2SeqTrainingArguments", SeesTwo)
+    assert train(small_recipe(), tmp_path / "run").step == 12
+    assert any("one of 2 GPUs is used" in text for text in warnings_of())
+
+
 def test_a_precision_that_is_not_the_recipes(finished, small_recipe, monkeypatch):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
     with pytest.raises(ValueError, match=r"told --mixed_precision fp16, and training.bf16=False means 'no' here"):
@@ -586,11 +677,24 @@ def test_gradients_that_are_no_numbers_never_reach_the_weights(small_recipe, tmp
 
 
 def test_what_was_learned_is_not_replaced_by_less_than_a_guess(small_recipe, tmp_path, monkeypatch):
-    losses = iter([0.5, 9.0])
-    monkeypatch.setattr(RecipeTrainer, "nats_per_token", lambda *_: next(losses))
-    with pytest.raises(DivergenceError, match=r"step 10 has lost what it had learned: .* 0.5 to 9 .*checkpoint-5,"):
+    """Nor than the frequency of each token tells, which is below what a uniform guess does, log V nats."""
+    frequencies = []
+
+    def lost(trainer, *_):
+        frequencies.append(trainer.frequencies)
+        return [0.5, 0.95 * trainer.frequencies][len(frequencies) - 1]
+
+    monkeypatch.setattr(RecipeTrainer, "nats_per_token", lost)
+    message = r"step 10 has lost what it had learned: .* 0.5 to .*last gradient norm was [\d.]+\).*checkpoint-5,"
+    with pytest.raises(DivergenceError, match=message):
         train(small_recipe(), tmp_path / "run")
+    assert 1 < frequencies[0] < math.log(259)
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-5"]
+
+
+def test_entropy():
+    assert entropy([7, 7, 7, 7]) == pytest.approx(0)
+    assert entropy([1, 2, 1, 3]) == pytest.approx(1.5 * math.log(2))
 
 
 def test_weights_that_are_no_numbers_are_not_saved(small_recipe, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import torch
 
 from ..data.checks import CorpusReport
 from ..data.corpora import read_corpus, whole_lines
+from ..interop.loading import digest_of_weights
 from ..translation import load_translator
 from ..translation.packing import Packing
 from ..translation.shares import in_shares, processes_of_launch
@@ -34,6 +35,7 @@ class Evaluation:
     """Scores of one model on one test set, with what they depend on."""
 
     model: str
+    weights: str | None  # see `digest_of_weights`
     source: str
     reference: str
     pairs: int
@@ -104,6 +106,7 @@ def evaluate_files(
     scores += [moses_bleu(translations, references, moses)] if moses else []
     return Evaluation(
         model=model,
+        weights=digest_of_weights(model),
         source=str(source),
         reference=str(reference),
         pairs=len(pairs),

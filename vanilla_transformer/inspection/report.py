@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 from ..data.checks import CorpusReport
 from ..data.corpora import read_corpus, read_lines, whole_lines
 from ..evaluation.metrics import METRICS, Score, translation_scores
+from ..interop.loading import digest_of_weights
 from ..model.decoding import output_limit
 from ..translation import Translation, Translator, load_translator
 from ..translation.alignments import split_words, stored_heads, word_weights
@@ -65,6 +66,7 @@ class Head:
 @dataclass(frozen=True)
 class Report:
     model: str
+    weights: str | None  # see `digest_of_weights`
     source: str
     reference: str
     pairs: int
@@ -135,6 +137,7 @@ def make_report(
     worst = sorted(range(len(found)), key=lambda place: found[place].chrf)[:WORST]
     return Report(
         model=model,
+        weights=digest_of_weights(model),
         source=str(source),
         reference=str(reference),
         pairs=len(pairs),

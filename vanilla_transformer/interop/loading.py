@@ -1,5 +1,6 @@
 """A checkpoint from a folder or the Hub, or an error that says what is there instead."""
 
+import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,16 @@ def load_model(source: str | Path | PreTrainedModel, kind: Any) -> Any:
     if config.model_type != expected:
         raise ValueError(f"{source} is a model of type {config.model_type!r}: expected {expected!r} ({kind.__name__})")
     return load_weights(source, kind)
+
+
+def digest_of_weights(source: str | Path) -> str | None:
+    """SHA-256 of the weights in a folder, by which results tell of which model they are; None for one of the Hub."""
+    digest = hashlib.sha256()
+    files = sorted(Path(source).glob("*.safetensors"))
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest() if files else None
 
 
 def read_config(source: str | Path) -> PreTrainedConfig:

@@ -9,17 +9,21 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from transformers.trainer import TRAINER_STATE_NAME
 
 PATTERN = re.compile(r"checkpoint-(\d+)")
 TMP = "tmp-"
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The complete checkpoints of a run, oldest first; what a crash left half-written is named `tmp-...`."""
+    """The complete checkpoints of a run, oldest first; what a crash left half-written is named `tmp-...`.
+
+    Those of a plain `Seq2SeqTrainer` are written in place, and their state last of all.
+    """
     if not run.is_dir():
         return []
     found = {int(match[1]): path for path in run.iterdir() if (match := PATTERN.fullmatch(path.name))}
-    return [found[step] for step in sorted(found)]
+    return [found[step] for step in sorted(found) if (found[step] / TRAINER_STATE_NAME).exists()]
 
 
 def publish(staged: Path, final: Path) -> None:
@@ -30,9 +34,18 @@ def publish(staged: Path, final: Path) -> None:
     for path in [*staged.rglob("*"), staged]:
         sync(path)
     if final.exists():
-        shutil.rmtree(final)  # of the same step, before a resume from an earlier one
+        discard(final)  # of the same step, before a resume from an earlier one
     os.replace(staged, final)
     sync(final.parent)
+
+
+def discard(folder: Path) -> None:
+    """Delete a folder whose name is gone at once: none is left that looks whole and is not."""
+    aside = folder.with_name(f"{TMP}deleted-{folder.name}")
+    if aside.exists():
+        shutil.rmtree(aside)  # of an earlier time that did not come to its end
+    os.replace(folder, aside)
+    shutil.rmtree(aside)
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -59,7 +72,7 @@ def remove_unfinished(run: Path) -> None:
 def metric_history(run: Path, metric: str) -> dict[int, float]:
     """Step -> value of `metric`, as the newest checkpoint's trainer state tells it."""
     newest = checkpoints(run)[-1]
-    state = json.loads((newest / "trainer_state.json").read_text(encoding="utf-8"))
+    state = json.loads((newest / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
     return {entry["step"]: entry[metric] for entry in state["log_history"] if metric in entry}
 
 
@@ -90,7 +103,7 @@ def rotate(run: Path, keep: list[Path]) -> None:
     """Delete all checkpoints but those to keep, and the newest, from which a run resumes."""
     for path in checkpoints(run)[:-1]:
         if path not in keep:
-            shutil.rmtree(path)
+            discard(path)
 
 
 def mean_weights(folders: list[Path]) -> dict[str, torch.Tensor]:

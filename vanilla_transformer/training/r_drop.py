@@ -29,6 +29,9 @@ class RDrop(torch.autograd.Function):
 
     d CE(P) / d logits = P - (1 - eps) onehot(label) - eps/V
     d (KL(P | Q) + KL(Q | P)) / d logits of P = P - Q + P (log P - log Q - KL(P | Q))
+
+    log P - log Q is the difference of the logits and a number for each row, so that no logarithm of V numbers is
+    taken; of what label smoothing adds, the mean of W's rows takes care, as in `LinearCrossEntropy`.
     """
 
     @staticmethod
@@ -46,21 +49,37 @@ class RDrop(torch.autograd.Function):
             for start in range(0, len(p), rows):
                 x = torch.stack([part[start : start + rows] for part in (rounded_p, rounded_q)])  # (2, rows, D)
                 right = labels[start : start + rows, None].expand(2, -1, 1)
-                log = linear(x, rounded_weight, rounded_bias).to(exact).log_softmax(-1)  # (2, rows, V): log P, log Q
-                cross = -kept * log.gather(-1, right) - label_smoothing * log.mean(-1, keepdim=True)
-                chances = log.exp()
-                apart = log[0] - log[1]
-                apart = torch.stack([apart, -apart])
-                divergence = (chances * apart).sum(-1, keepdim=True)  # (2, rows, 1): KL(P | Q) and KL(Q | P)
-                total += cross.sum() / 2 + half * divergence.sum()
-                grad = apart.add_(1 - divergence).mul_(half).add_(0.5).mul_(chances)
-                grad = grad.sub_(chances.flip(0), alpha=half).sub_(label_smoothing / (2 * len(weight)))
-                grad = grad.scatter_add_(-1, right, grad.new_full((1, 1, 1), -kept / 2).expand_as(right))
+                logits = linear(x, rounded_weight, rounded_bias)  # (2, rows, V)
+                chances = logits.softmax(-1)  # P, Q
+                log_z = logits.amax(-1, True).to(exact) - chances.amax(-1, True).to(exact).log()  # (2, rows, 1)
+                apart = logits[0] - logits[1]  # log P - log Q + log_z[0] - log_z[1]
+                shift = log_z[0] - log_z[1]
+                divergence = torch.stack(  # (2, rows, 1): KL(P | Q) and KL(Q | P)
+                    [
+                        (chances[0] * apart).sum(-1, True, dtype=exact) - shift,
+                        shift - (chances[1] * apart).sum(-1, True, dtype=exact),
+                    ]
+                )
+                total += (log_z - kept * logits.gather(-1, right)).sum() / 2 + half * divergence.sum()
+                grad = logits  # whose place it takes
+                for side, sign in ((0, 1), (1, -1)):
+                    factor = 0.5 + half * (1 - sign * shift - divergence[side])  # (rows, 1)
+                    torch.mul(apart, sign * half, out=grad[side])
+                    grad[side].add_(factor).mul_(chances[side]).sub_(chances[1 - side], alpha=half)
+                grad.scatter_add_(-1, right, grad.new_full((1, 1, 1), -kept / 2).expand_as(right))
                 if grad_bias is not None:
                     grad_bias += grad.sum((0, 1))
-                grad = grad.to(x.dtype)
                 grad_x[:, start : start + rows] = linear(grad, rounded_weight.T)
                 add_product(grad_weight, grad.flatten(0, 1).T, x.flatten(0, 1))
+        if label_smoothing:
+            sum_x = p.sum(0, dtype=exact) + q.sum(0, dtype=exact)
+            mean_weight = weight.mean(0, dtype=exact)  # by which the mean logit is x mean(W) + mean(b)
+            mean_bias = 0.0 if bias is None else bias.mean(dtype=exact)
+            total -= label_smoothing / 2 * ((sum_x * mean_weight).sum() + 2 * len(p) * mean_bias)
+            grad_x -= label_smoothing / 2 * mean_weight
+            grad_weight -= label_smoothing / (2 * len(weight)) * sum_x
+            if grad_bias is not None:
+                grad_bias -= label_smoothing / len(weight) * len(p)
         grads = (*grad_x, grad_weight, grad_bias)
         parts = (p, q, weight, bias)
         ctx.save_for_backward(

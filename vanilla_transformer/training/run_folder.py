@@ -87,14 +87,22 @@ def falls_to_zero(recipe: Recipe) -> bool:
     return recipe.training.lr_scheduler_type != "inverse_sqrt"
 
 
-# What may change when a training goes on: how long it lasts, and what it shows on the way.
-LENGTH, SHOWN = {"training.max_steps", "training.num_train_epochs"}, {"training.eval_pairs", "training.patience"}
+LENGTH = {"training.max_steps", "training.num_train_epochs"}
+
+
+def may_change(recipe: Recipe) -> set[str]:
+    """What of a recipe need not be the same when a training goes on."""
+    t = recipe.training
+    free = {"training.patience"}
+    if not t.patience and t.average == "last":  # or the BLEU of other sentences would be compared
+        free.add("training.eval_pairs")
+    return free if falls_to_zero(recipe) else free | LENGTH
 
 
 def check_same_recipe(recipe: Recipe, run: Path) -> None:
     before = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
     now = recipe.to_dict()
-    free = SHOWN if falls_to_zero(recipe) else SHOWN | LENGTH
+    free = may_change(recipe)
     changed: dict[str, str] = {}
     for section in now:
         if not isinstance(before.get(section), dict) or not isinstance(now[section], dict):

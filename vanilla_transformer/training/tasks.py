@@ -42,6 +42,7 @@ class TranslationTask:
     """From source to target, by teacher forcing."""
 
     auto_class = AutoModelForSeq2SeqLM
+    predicted = "labels"  # the column of tokens that the loss is of
     model_class = VanillaTransformerForSeq2SeqLM
     template: Template = "translation"
     metric, greater_is_better = "bleu", True
@@ -124,6 +125,7 @@ class CausalTask(TranslationTask):
     """One side of the corpus, each token from those before it."""
 
     auto_class = AutoModelForCausalLM
+    predicted = "input_ids"
     model_class = VanillaTransformerForCausalLM
     template: Template = "causal"
     metric, greater_is_better = "loss", False

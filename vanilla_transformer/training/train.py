@@ -12,7 +12,6 @@ RUN/result.json       validation scores of both
 import json
 import math
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +38,7 @@ from ..model.configuration_vanilla_transformer import FamilyConfig
 from ..translation import Translator
 from ..translation.alignments import choose_heads
 from ..translation.shares import processes_of_launch
-from .checkpoints import checkpoints, mean_weights, publish, remove_unfinished, write_whole
+from .checkpoints import checkpoints, discard, mean_weights, publish, remove_unfinished, write_whole
 from .memory import keep_freed_memory
 from .muon import check_muon
 from .recipe import Recipe
@@ -129,6 +128,7 @@ def train(
     task.training_collator(tokenizer)  # raises for a tokenizer that it cannot use
     arguments = training_arguments(task, model, run)  # raises for what transformers would not have
     check_precision(recipe, arguments)
+    one_device(arguments)
     if processes.is_main_process:
         before = json.loads((run / PROVENANCE).read_text("utf-8")) if resume else {}
         now = provenance(splits, processes.num_processes, mixed_precision(recipe))
@@ -136,7 +136,7 @@ def train(
             check_same_data(before, now, run)
         else:
             if run.exists():
-                shutil.rmtree(run)  # only now that corpus, tokenizer and model are known to be right
+                discard(run)  # only now that corpus, tokenizer and model are known to be right
             tokenizer.save_pretrained(run / "tokenizer")
         now["commands"] = [*before.get("commands", []), sys.argv]
         machines, here = before.get("machines", []), machine()
@@ -257,6 +257,16 @@ def architecture(config: FamilyConfig) -> dict:
     own = FamilyConfig.__dataclass_fields__.keys() | type(config).__dataclass_fields__.keys()
     own -= PreTrainedConfig.__dataclass_fields__.keys()
     return {name: getattr(config, name) for name in own if not (name in NOT_ARCHITECTURE or name.endswith("token_id"))}
+
+
+def one_device(arguments: Seq2SeqTrainingArguments) -> None:
+    """Left to themselves, transformers divide each batch among all GPUs that a process sees (DataParallel)."""
+    if arguments.n_gpu > 1:
+        logger.warning(
+            f"one of {arguments.n_gpu} GPUs is used: a process trains on one; for all of them, `accelerate launch "
+            f"--multi_gpu --num_processes {arguments.n_gpu} -m vanilla_transformer train ...`"
+        )
+        arguments._n_gpu = 1
 
 
 def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTrainingArguments:

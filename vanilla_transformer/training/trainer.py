@@ -6,9 +6,10 @@ import os
 import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import torch
@@ -55,6 +56,7 @@ class RecipeTrainer(Seq2SeqTrainer):
         self.recipe = task.recipe.training
         self.training_collator = task.training_collator(self.processing_class)
         self.count_anew()
+        self.frequencies = entropy(chain.from_iterable(self.eval_dataset[task.predicted]))
         self.validation_text = validation_text.select(range(min(self.recipe.eval_pairs, len(validation_text))))
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
@@ -91,6 +93,10 @@ class RecipeTrainer(Seq2SeqTrainer):
             raise DivergenceError(self.diverged(self.state.global_step + 1, what))
         return loss
 
+    def last_norm(self) -> str:
+        norms = [entry["grad_norm"] for entry in self.state.log_history if "grad_norm" in entry]
+        return f" (the last gradient norm was {norms[-1]:.4g})" if norms else ""
+
     def guess(self) -> float:
         """The loss of a uniform guess, log V nats a token."""
         return math.log(model_vocabulary(self.accelerator.unwrap_model(self.model)))
@@ -111,14 +117,16 @@ class RecipeTrainer(Seq2SeqTrainer):
         )
 
     def check_progress(self, loss: float) -> None:
-        """Raise where the loss of an evaluation is none, or where a model that had learned knows no more than a guess:
-        before that is saved."""
+        """Raise where the loss of an evaluation is none, or where a model that had learned knows little more than how
+        frequent words are: before that is saved."""
         best = min((entry["eval_loss"] for entry in self.state.log_history if "eval_loss" in entry), default=math.inf)
-        if not math.isfinite(loss):
-            raise DivergenceError(self.diverged(self.state.global_step, f"a validation loss of {loss}"))
-        if best < self.guess() / 2 and loss > self.guess():
-            lost = f"lost what it had learned: its validation loss went from {best:.4g} to {loss:.4g} nats a token"
-            raise DivergenceError(self.diverged(self.state.global_step, lost))
+        what = f"a validation loss of {loss}"
+        # A model that collapses gives each word its frequency, or worse.
+        lost = best < self.frequencies / 2 and loss > 0.9 * self.frequencies
+        if lost:
+            what = f"lost what it had learned: its validation loss went from {best:.4g} to {loss:.4g} nats a token"
+        if lost or not math.isfinite(loss):
+            raise DivergenceError(self.diverged(self.state.global_step, what + self.last_norm()))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Seconds since the last time that something was logged, and target tokens a second beside the loss."""
@@ -238,6 +246,12 @@ class RecipeTrainer(Seq2SeqTrainer):
             ) from error
 
 
+def entropy(tokens: Iterable[int]) -> float:
+    """What a model that knows the frequency of each token, and nothing else, has as its loss: nats a token."""
+    counts = torch.tensor(list(Counter(tokens).values()), dtype=torch.float64)
+    return float(torch.distributions.Categorical(counts).entropy())
+
+
 def exchange_sources(batches: Iterable[dict]) -> Iterator[dict]:
     """Each pair with the source of its neighbour in the batch; one that is a batch of its own, with that of the batch
     before it, and left out where there is none."""
@@ -282,25 +296,30 @@ class StopOnInterrupt(TrainerCallback):
             self.handlers[number] = signal.signal(number, self.stop)
 
     def stop(self, number, frame):
-        now, before = time.monotonic(), self.heard
-        self.heard = now
-        if now - before < self.echo:
+        now = time.monotonic()
+        if now - self.heard < self.echo:
             return
+        self.heard = now
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
         if self.tells:
             tqdm.write("stopping: saving a checkpoint after this step (once more to stop at once)")
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def ask_all(self, args) -> None:
+        """Whether any process has heard of it: each does at another moment, even in the middle of the next line."""
         heard = torch.tensor(int(self.asked), device=args.device)
-        if args.world_size > 1:  # each hears of it at another moment, even in the middle of the next line
+        if args.world_size > 1:
             torch.distributed.all_reduce(heard, torch.distributed.ReduceOp.MAX)
         self.stopped = bool(heard)
-        if self.stopped:
-            control.should_save = control.should_training_stop = True
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.ask_all(args)
+        if self.stopped:  # what was summed up since the last log is in no checkpoint
+            control.should_log = control.should_save = control.should_training_stop = True
         return control
 
     def on_train_end(self, args, state, control, **kwargs):
+        self.ask_all(args)  # while the last checkpoint was evaluated and saved
         for number, handler in self.handlers.items():
             signal.signal(number, handler)

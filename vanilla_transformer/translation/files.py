@@ -134,8 +134,9 @@ def check_output(output: Path | None, overwrite: bool) -> None:
         )
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists: replace it with --overwrite, or choose another name")
-    if not output.parent.is_dir():
-        raise FileNotFoundError(f"{output.parent} is no folder: create it, or choose another one")
+    folder = output.resolve().parent  # of a link, where it leads to
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is no folder: create it, or choose another one")
 
 
 def read_stdin() -> list[str]:

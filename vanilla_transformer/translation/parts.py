@@ -30,7 +30,7 @@ class Parts:
 
     def __init__(self, output: Path, asked: dict, lines: int, processes: PartialState):
         self.processes, self.output, self.lines = processes, output.resolve(), lines  # of a link, where it leads to
-        self.folder = output.with_name(f"{output.name}.parts")
+        self.folder = self.output.with_name(f"{self.output.name}.parts")  # in the same file system
         note, asked = self.folder / "asked.json", json.loads(json.dumps(asked))
         if self.processes.is_main_process:
             before = json.loads(note.read_text("utf-8")) if note.exists() else {}  # what nobody knows of is another's

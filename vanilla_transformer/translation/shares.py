@@ -1,6 +1,7 @@
 """Work that is divided among the processes of one launch, and put together again."""
 
 import atexit
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -21,6 +22,12 @@ def processes_of_launch() -> PartialState:
     processes = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
     atexit.register(leave)
     return processes
+
+
+def command_line(words: Sequence[str], processes: int) -> str:
+    """What to type for `vanilla-transformer WORDS` in so many processes."""
+    launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", str(processes), "-m", "vanilla_transformer"]
+    return shlex.join([*(launch if processes > 1 else ["vanilla-transformer"]), *words])
 
 
 def leave() -> None:
