@@ -77,6 +77,24 @@ def add_product(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
         total += a @ b
 
 
+def log_normalizer(logits, chances) -> torch.Tensor:
+    """log sum exp of logits (..., V) with their softmax `chances` -> (..., 1), and no exponential is taken twice: the
+    largest chance is exp(largest logit) / Z."""
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    return logits.amax(-1, True).to(exact) - chances.amax(-1, True).to(exact).log()
+
+
+def smoothing(sum_x, count: int, weight, bias, label_smoothing: float) -> tuple:
+    """What label smoothing adds to the summed loss of `count` positions, and to the gradients of each x (D,), of each
+    row of W (D,), and of each b. It is the same for all v: the mean of W's rows does for it, and no logit is touched.
+    """
+    mean_bias = 0.0 if bias is None else bias.mean(dtype=sum_x.dtype)
+    mean_weight = weight.mean(0, dtype=sum_x.dtype)  # by which the mean logit is x mean(W) + mean(b)
+    loss = (sum_x * mean_weight).sum() + count * mean_bias
+    share = label_smoothing / len(weight)
+    return -label_smoothing * loss, -label_smoothing * mean_weight, -share * sum_x, -share * count
+
+
 # Logits that are held at a time, and rows at least: a chunk should stay in a CPU's cache, and keep a GPU busy.
 CHUNKS, FEWEST_ROWS = {"cpu": 2**20, "cuda": 2**24}, 128
 
@@ -84,8 +102,6 @@ CHUNKS, FEWEST_ROWS = {"cpu": 2**20, "cuda": 2**24}, 128
 class LinearCrossEntropy(torch.autograd.Function):
     """The sum of `cross_entropy` over logits x W^T + b that are never held all at once  (section 5.4): a chunk of rows
     after the other is computed, summed up and turned into its gradient, softmax - (1 - eps) onehot(label) - eps/V.
-
-    What label smoothing adds is the same for all v, so that the mean of W's rows does for it: no logit is touched.
     """
 
     @staticmethod
@@ -98,8 +114,6 @@ class LinearCrossEntropy(torch.autograd.Function):
             for part, want in zip((x, weight, bias), wanted, strict=True)
         )
         kept = 1 - label_smoothing
-        mean_weight = weight.mean(0, dtype=exact)  # by which the mean logit is x mean(W) + mean(b)
-        mean_bias = 0.0 if bias is None else bias.mean(dtype=exact)
         total = torch.zeros((), dtype=torch.float32, device=x.device)
         rows = max(FEWEST_ROWS, CHUNKS.get(x.device.type, 2**20) // len(weight))
         rounded_x, rounded_weight, rounded_bias = rounded(x, weight, bias)
@@ -108,9 +122,7 @@ class LinearCrossEntropy(torch.autograd.Function):
                 part, right = rounded_x[start : start + rows], labels[start : start + rows, None]
                 logits = linear(part, rounded_weight, rounded_bias)  # logits: (rows, V)
                 grad = logits.softmax(-1)
-                # The largest exp(logit) is 1 / p of z, so that no exponential is taken twice.
-                log_z = logits.amax(-1, keepdim=True).float() - grad.amax(-1, keepdim=True).float().log()
-                total += (log_z - kept * logits.gather(1, right)).sum()
+                total += (log_normalizer(logits, grad) - kept * logits.gather(1, right)).sum()
                 if any(wanted):
                     grad.scatter_add_(1, right, grad.new_full(right.shape, -kept))
                 if grad_x is not None:
@@ -120,14 +132,10 @@ class LinearCrossEntropy(torch.autograd.Function):
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
         if label_smoothing:
-            sum_x = x.sum(0, dtype=exact)
-            total -= label_smoothing * ((sum_x * mean_weight).sum() + len(x) * mean_bias)
-            if grad_x is not None:
-                grad_x -= label_smoothing * mean_weight
-            if grad_weight is not None:
-                grad_weight -= label_smoothing / len(weight) * sum_x
-            if grad_bias is not None:
-                grad_bias -= label_smoothing / len(weight) * len(x)
+            sums = smoothing(x.sum(0, dtype=exact), len(x), weight, bias, label_smoothing)
+            for part, more in zip((total, grad_x, grad_weight, grad_bias), sums, strict=True):
+                if part is not None:
+                    part += more
         ctx.save_for_backward(
             *(
                 None if grad is None else grad.to(part.dtype)

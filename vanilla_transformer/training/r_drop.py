@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..model.linear import linear
-from ..model.loss import CHUNKS, FEWEST_ROWS, IGNORED_LABEL, add_product, rounded
+from ..model.loss import CHUNKS, FEWEST_ROWS, IGNORED_LABEL, add_product, log_normalizer, rounded, smoothing
 
 
 def r_drop_loss(head: nn.Linear, x, labels, label_smoothing: float, alpha: float) -> torch.Tensor:
@@ -31,7 +31,7 @@ class RDrop(torch.autograd.Function):
     d (KL(P | Q) + KL(Q | P)) / d logits of P = P - Q + P (log P - log Q - KL(P | Q))
 
     log P - log Q is the difference of the logits and a number for each row, so that no logarithm of V numbers is
-    taken; of what label smoothing adds, the mean of W's rows takes care, as in `LinearCrossEntropy`.
+    taken.
     """
 
     @staticmethod
@@ -51,7 +51,7 @@ class RDrop(torch.autograd.Function):
                 right = labels[start : start + rows, None].expand(2, -1, 1)
                 logits = linear(x, rounded_weight, rounded_bias)  # (2, rows, V)
                 chances = logits.softmax(-1)  # P, Q
-                log_z = logits.amax(-1, True).to(exact) - chances.amax(-1, True).to(exact).log()  # (2, rows, 1)
+                log_z = log_normalizer(logits, chances)  # (2, rows, 1)
                 apart = logits[0] - logits[1]  # log P - log Q + log_z[0] - log_z[1]
                 shift = log_z[0] - log_z[1]
                 divergence = torch.stack(  # (2, rows, 1): KL(P | Q) and KL(Q | P)
@@ -73,13 +73,10 @@ class RDrop(torch.autograd.Function):
                 add_product(grad_weight, grad.flatten(0, 1).T, x.flatten(0, 1))
         if label_smoothing:
             sum_x = p.sum(0, dtype=exact) + q.sum(0, dtype=exact)
-            mean_weight = weight.mean(0, dtype=exact)  # by which the mean logit is x mean(W) + mean(b)
-            mean_bias = 0.0 if bias is None else bias.mean(dtype=exact)
-            total -= label_smoothing / 2 * ((sum_x * mean_weight).sum() + 2 * len(p) * mean_bias)
-            grad_x -= label_smoothing / 2 * mean_weight
-            grad_weight -= label_smoothing / (2 * len(weight)) * sum_x
-            if grad_bias is not None:
-                grad_bias -= label_smoothing / len(weight) * len(p)
+            sums = smoothing(sum_x, 2 * len(p), weight, bias, label_smoothing / 2)
+            for part, more in zip((total, grad_x, grad_weight, grad_bias), sums, strict=True):
+                if part is not None:
+                    part += more
         grads = (*grad_x, grad_weight, grad_bias)
         parts = (p, q, weight, bias)
         ctx.save_for_backward(
