@@ -3,13 +3,14 @@
     vanilla-transformer evaluate RUN/model test.en test.de --beams 1 --json RUN/scores-greedy.json
     vanilla-transformer evaluate RUN/model test.en test.de --beams 5 --json RUN/scores-beam.json
     vanilla-transformer report RUN/model --source val.en --reference val.de --training train.de -o RUN/report.json
-    python scripts/make_model_card.py RUN --dataset "Multi30k task 1" \\
+    python scripts/make_model_card.py RUN --dataset "Multi30k task 1" --dataset-id bentrevett/multi30k \\
         --terms "non-commercial research and education" --license cc-by-nc-4.0
 """
 
 import argparse
 import json
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -19,12 +20,17 @@ from huggingface_hub import EvalResult, ModelCardData
 from vanilla_transformer.evaluation.evaluate_files import search_of
 from vanilla_transformer.inspection.curves import draw_curves
 from vanilla_transformer.interop.loading import digest_of_weights
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.run_folder import is_finished, state_of
+from vanilla_transformer.training.train import architecture
 from vanilla_transformer.translation.shares import command_line
 
 WORST = 5  # translations shown as failures
 MOST = 4  # words named of each fault
+ON_THE_HUB = {"BLEU": "bleu", "BLEU-moses": "bleu", "chrF2": "chrf", "TER": "ter"}  # what the Hub calls a metric
+# What is a matter of size, and no departure from the paper; and what follows from `positions`.
+SIZES = re.compile("d_model|.*_(layers|heads|ffn_dim)|.*dropout|rope_parameters")
 WEIGHTS = {"newest": "newest weights", "mean": "mean of {} checkpoints"}
 
 
@@ -58,12 +64,13 @@ def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
             dataset_type=arguments.dataset_id or arguments.dataset,
             dataset_name=f"{arguments.dataset}, {Path(evaluation['source']).name}",
             dataset_config=Path(evaluation["source"]).name,  # by which results are told apart; names are not read
-            metric_type=score["name"].lower(),
+            metric_type=ON_THE_HUB[score["name"]],
             metric_name=f"{score['name']} ({how(evaluation)}; {score['signature']})",
             metric_value=round(score["score"], 2),
         )
         for evaluation in evaluations
         for score in evaluation["scores"]
+        if is_of_the_model(evaluation)
     ]
     return ModelCardData(
         language=[recipe["corpus"]["source_lang"], recipe["corpus"]["target_lang"]],
@@ -76,6 +83,18 @@ def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
         model_name=arguments.name,
         eval_results=results,
     )
+
+
+def is_of_the_model(evaluation: dict) -> bool:
+    """Or else of a checkpoint of its run, which the table of the card has beside it, and which is not shared."""
+    return Path(evaluation["model"]).name == "model"
+
+
+def departures(network: dict) -> str:
+    """In what the network is not the paper's, the sizes left aside."""
+    paper = architecture(VanillaTransformerConfig())
+    others = [f"`{key}: {value}`" for key, value in network.items() if value != paper[key] and not SIZES.match(key)]
+    return f"with {', '.join(others)} instead of the paper's" if others else "built as in the paper"
 
 
 def how(evaluation: dict) -> str:
@@ -141,7 +160,7 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     scores = [
         row(
             Path(e["source"]).name,
-            kept if Path(e["model"]).name == "model" else Path(e["model"]).name,
+            kept if is_of_the_model(e) else Path(e["model"]).name,
             how(e),
             score,
             "{:.1f} ({device}, {processes} x {threads})".format(1000 * e["seconds"] / e["pairs"], **e["settings"]),
@@ -159,14 +178,21 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     losses = {which: values["loss"] for which, values in result["validation"].items()}
     exchanged = result["validation"][result["weights"]].get("loss_of_exchanged_sources", math.nan)
     made_of = result["mean_of"] if result["weights"] == "mean" else [f"checkpoint-{result['step']}"]
+    network = dict(sorted(architecture(VanillaTransformerConfig.from_pretrained(arguments.run / "model")).items()))
+    told = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip()
+    variables = [
+        f"export {name}=...  # the folder of the data" for name in sorted(set(re.findall(r"\$\{?(\w+)", told)))
+    ]
+    commands = [command_line(words, provenance["processes"]) for _, *words in provenance["commands"]]
     return f"""---
 {metadata(arguments, recipe, evaluations).to_yaml()}
 ---
 
 # {arguments.name}
 
-A Transformer as in "Attention Is All You Need" that translates {source} to {target}: {result["parameters"]:,}
-parameters, trained by [vanilla_transformer](https://pypi.org/project/vanilla-transformer/).
+A Transformer of "Attention Is All You Need" that translates {source} to {target}, {departures(network)}:
+{result["parameters"]:,} parameters, trained by
+[vanilla_transformer](https://pypi.org/project/vanilla-transformer/).
 
 ## Use
 
@@ -194,20 +220,25 @@ Loss on the validation set: {losses["newest"]:.3f} nats a token,
 ## Training
 
 ```sh
-{chr(10).join(command_line(words, provenance["processes"]) for _, *words in provenance["commands"])}
+{chr(10).join(variables + commands)}
 ```
 
-{result["step"]} updates in {result["minutes"]} minutes on {machines}, processes: {provenance["processes"]}. The
+{result["step"]} updates in {result["minutes"]} minutes on {machines}, processes: {provenance["processes"]},
+products in {"bfloat16" if provenance["bf16"] else "float32"}. The
 weights are {kept}: {", ".join(made_of)}. Data: {arguments.dataset}, {data["train"]["pairs"]:,} pairs, of which those
 with more than {recipe["corpus"]["max_length"]} tokens on a side are left out; terms: {arguments.terms}.
 {", ".join(f"{name} {number}" for name, number in provenance["packages"].items())}.
 
 ![curves]({arguments.name}.png)
 
-<details><summary>The recipe, with all that it leaves to defaults</summary>
+<details><summary>The recipe, and the network that it makes, with all that is left to defaults</summary>
 
 ```yaml
-{yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip()}
+{told}
+```
+
+```yaml
+{yaml.safe_dump(network).strip()}
 ```
 
 </details>
@@ -248,6 +279,9 @@ def main() -> int:
     )
     evaluations = [json.loads(path.read_text("utf-8")) for path in arguments.scores]
     report = json.loads(arguments.report.read_text("utf-8"))
+    if report["training"] is None:
+        print(f"{arguments.report} does not know the training set: make it with `report --training`", file=sys.stderr)
+        return 1
     for path, evaluation in zip([*arguments.scores, arguments.report], [*evaluations, report], strict=True):
         if Path(evaluation["model"]).resolve().parent != arguments.run.resolve():
             print(f"{path} has the scores of {evaluation['model']}, which is not in {arguments.run}", file=sys.stderr)

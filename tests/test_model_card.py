@@ -5,10 +5,14 @@ import re
 import subprocess
 import sys
 
+import pytest
 import yaml
 from tiny import ENGLISH, FRENCH, ROOT, SMALL
 
 from vanilla_transformer.cli import main
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.training.checkpoints import checkpoints
+from vanilla_transformer.training.train import architecture
 
 CARD = ROOT / "scripts" / "make_model_card.py"
 
@@ -22,11 +26,15 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
     files = {"1": ("test.en", "test.fr"), "2": ("test.fr", "test.en")}
     for beams, pair in files.items():
-        assert main(["evaluate", "run/model", *pair, "--beams", beams, "--json", f"{beams}.json"]) == 0
+        words = ["--beams", beams, "--moses", "fr", "--json", f"{beams}.json"]
+        assert main(["evaluate", "run/model", *pair, *words]) == 0
+    newest = checkpoints(tmp_path / "run")[-1]  # whose scores are told, and are not those of what is shared
+    assert main(["evaluate", f"run/{newest.name}", *files["1"], "--beams", "1", "--json", "3.json"]) == 0
     about = ["--source", "test.en", "--reference", "test.fr"]
     assert main(["report", "run/model", *about, "--training", "test.fr", "-o", "report.json"]) == 0
     words = ["run", "--name", "tiny-copy", "--dataset", "Copies", "--dataset-id", "me/copies"]
-    words += ["--terms", "none", "--license", "mit", "--scores", "1.json", "2.json", "--report", "report.json"]
+    words += ["--terms", "none of them", "--license", "mit"]
+    words += ["--scores", "1.json", "2.json", "3.json", "--report", "report.json"]
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "model_cards" / "tiny-copy.md").read_text("utf-8")
@@ -36,10 +44,12 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     assert (
         head["license"] == "mit" and head["language"] == ["letters", "letters"] and head["datasets"] == ["me/copies"]
     )
-    assert head["metrics"] == ["bleu", "chrf2", "ter"] and "translation" in head["tags"]
+    assert head["metrics"] == ["bleu", "chrf", "ter"] and "translation" in head["tags"]
     metrics = [metric for result in head["model-index"][0]["results"] for metric in result["metrics"]]
-    scores = [score for beams in (1, 2) for score in json.loads((tmp_path / f"{beams}.json").read_text())["scores"]]
+    evaluations = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in "123"}
+    scores = [score for name in "12" for score in evaluations[name]["scores"]]
     assert sorted(m["value"] for m in metrics) == sorted(round(score["score"], 2) for score in scores)
+    assert any(metric["type"] == "bleu" and metric["name"].startswith("BLEU-moses (") for metric in metrics)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert f"{result['parameters']:,}" in text and f"in {result['minutes']} minutes" in text
     assert "vanilla-transformer train copy -o run" in text
@@ -50,7 +60,21 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     kept = {"newest": "newest weights", "mean": "mean of 2 checkpoints"}[result["weights"]]
     assert f"The\nweights are {kept}: checkpoint-1" in text
     rows = [line for line in text.splitlines() if line.startswith(("| test", "| validation"))]
-    assert len(rows) == 12 and {len(re.split(r"(?<!\\)\|", line)) for line in rows} == {9}
+    assert len(rows) == 17 and {len(re.split(r"(?<!\\)\|", line)) for line in rows} == {9}
+    of_checkpoint = evaluations["3"]["scores"][0]["score"]
+    assert f"| test.en | {newest.name} | greedy, float32 | BLEU | {of_checkpoint:.2f} | " in text
+    for evaluation in evaluations.values():
+        milliseconds = 1000 * evaluation["seconds"] / len(ENGLISH)
+        assert f" | {milliseconds:.1f} ({evaluation['settings']['device']}, 1 x " in text
+    provenance = json.loads((tmp_path / "run" / "provenance.json").read_text())
+    assert provenance["machines"][0]["processor"] in text and "terms: none of them." in text
+    assert f"\nproducts in {'bfloat16' if provenance['bf16'] else 'float32'}. " in text
+    assert "](tiny-copy.png)" in text and "letters, built as in the paper:\n" in text
+    shown = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    assert shown[0] == yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())
+    config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert shown[1]["encoder_attention_heads"] == config["encoder_attention_heads"]
+    assert {shown[1][name] for name in ("norm", "residual")} == {"layernorm", "post"}
     sets = [result["dataset"]["config"] for result in head["model-index"][0]["results"]]
     assert sets == ["test.en", "test.fr"] and 'pipeline("translation", model="run/model")' in text
     report = json.loads((tmp_path / "report.json").read_text())
@@ -58,11 +82,18 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
         f"  - ours: {sentence['output']}" for sentence in report["worst"][:5]
     ]
     for decoding in report["decodings"]:
-        assert f"| {decoding['num_beams']} | {decoding['scores'][0]['score']:.2f} | " in text
+        p = decoding["p_values"].get("BLEU")
+        told = f"{'' if p is None else f'{p:.3f}'} | {decoding['ms_per_sentence']:.1f} |"
+        assert f"| {decoding['num_beams']} | {decoding['scores'][0]['score']:.2f} | {told}" in text
     for fault, found in report["found"].items():
         assert f"| {fault} | {found['sentences']} | " in text
     for group in report["lengths"]:
         assert f"| {group['name']} | {group['size']} | {group['score']:.1f} |" in text
+
+    (tmp_path / "report.json").write_text(json.dumps(report | {"training": None}))
+    done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
+    assert done.returncode == 1 and "report.json does not know the training set: make it with" in done.stderr
+    (tmp_path / "report.json").write_text(json.dumps(report))
 
     old = {key: value for key, value in result.items() if key != "weights"}
     (tmp_path / "run" / "result.json").write_text(json.dumps(old))
@@ -101,3 +132,20 @@ def test_a_folder_that_is_no_run_is_told(tmp_path):
     words = [str(tmp_path), *(word for option in options for word in (option, "x"))]
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
     assert done.returncode == 1 and "expected the folder of a finished run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [
+        ({}, "built as in the paper"),
+        ({"d_model": 64, "encoder_layers": 2, "dropout": 0.3}, "built as in the paper"),
+        ({"residual": "pre", "norm": "rmsnorm"}, "with `norm: rmsnorm`, `residual: pre` instead of the paper's"),
+        ({"positions": "rotary"}, "with `positions: rotary` instead of the paper's"),
+    ],
+)
+def test_departures_from_the_paper(network, told, monkeypatch):
+    monkeypatch.syspath_prepend(CARD.parent)
+    import make_model_card
+
+    network = dict(sorted(architecture(VanillaTransformerConfig(**network)).items()))
+    assert make_model_card.departures(network) == told

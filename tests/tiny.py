@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForSeq2SeqLM
+from vanilla_transformer.inspection.curves import curve, logged
 
 ROOT = Path(__file__).parent.parent
 
@@ -84,3 +85,8 @@ def run_python(code: str, cwd: Path, *, without_package: bool = False, **environ
     if result.returncode:
         raise RuntimeError(result.stderr[-4000:])
     return result.stdout
+
+
+def losses(run: Path) -> dict[int, float]:
+    """Step -> training loss, each time that a run has logged one."""
+    return dict(curve(logged(run), "loss"))

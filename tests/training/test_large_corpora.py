@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset, DatasetDict, Features, Translation
-from tiny import SMALL
+from tiny import SMALL, losses
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.data.corpora import read_lines
 from vanilla_transformer.data.phrasebook import phrasebook
+from vanilla_transformer.evaluation.metrics import moses_bleu, translation_scores
 from vanilla_transformer.training import train as training
-from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.recipe import load_recipe
+from vanilla_transformer.training.tasks import TranslationTask
 from vanilla_transformer.training.train import train
 
 SIZES = {"train": 200, "validation": 20, "test": 20}
@@ -32,10 +33,10 @@ def save_wmt(folder: Path, target: str, splits: dict[str, list[tuple[str, str]]]
     return folder
 
 
-@pytest.fixture(scope="module")
-def wmt(tmp_path_factory):
+@pytest.fixture
+def wmt(tmp_path):
     splits = {split: [(p.source, p.target) for p in pairs] for split, pairs in phrasebook(0, **SIZES).items()}
-    return save_wmt(tmp_path_factory.mktemp("wmt") / "wmt14", "fr", splits)
+    return save_wmt(tmp_path / "wmt14", "fr", splits)
 
 
 def recipe(name, wmt, *more):
@@ -54,6 +55,13 @@ def test_from_the_hubs_schema_to_a_model(name, wmt, tmp_path, monkeypatch):
         original(self, *args, **kwargs)
 
     monkeypatch.setattr(training.RecipeTrainer, "__init__", spy)
+    encode, encoded = TranslationTask.encode, []
+
+    def counted(self, batch, tokenizer):
+        encoded.extend(batch["source"])
+        return encode(self, batch, tokenizer)
+
+    monkeypatch.setattr(TranslationTask, "encode", counted)
     whole = train(recipe(name, wmt), tmp_path / "whole")
     for rows in (*whole.splits.values(), seen["train_dataset"], seen["eval_dataset"]):
         assert rows.cache_files, "held in memory, and not mapped into it"
@@ -64,12 +72,9 @@ def test_from_the_hubs_schema_to_a_model(name, wmt, tmp_path, monkeypatch):
 
     train(recipe(name, wmt, "training.max_steps=5"), tmp_path / "parts")
     train(recipe(name, wmt), tmp_path / "parts", resume=True)
-    logs = [
-        json.loads((checkpoints(tmp_path / run)[-1] / "trainer_state.json").read_text())["log_history"]
-        for run in ("whole", "parts")
-    ]
-    losses = [{entry["step"]: entry["loss"] for entry in log if "loss" in entry} for log in logs]
-    assert losses[0] == losses[1] and sorted(losses[0]) == [5, 10]
+    assert len(encoded) == SIZES["train"] + SIZES["validation"], "tokenised more than once"
+    whole_run, parts = losses(whole.run), losses(tmp_path / "parts")
+    assert whole_run == parts and sorted(whole_run) == [5, 10]
 
 
 def test_a_subset_reads_no_further(wmt, tmp_path):
@@ -98,3 +103,7 @@ def test_news_is_read_and_scored(tmp_path, capsys):
     assert main(command) == 0
     told = json.loads(scores.read_text())
     assert told["pairs"] == 40 and "tok:13a" in capsys.readouterr().out
+    outputs, references = ([example[side] for example in told["examples"]] for side in ("translation", "reference"))
+    assert references == lines("newstest2014.de")[:40]
+    expected = [*translation_scores(outputs, references), moses_bleu(outputs, references, "de")]
+    assert [(score["name"], score["score"]) for score in told["scores"]] == [(s.name, s.score) for s in expected]

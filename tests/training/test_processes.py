@@ -52,9 +52,14 @@ def train(folder: Path, *how: str, settings=(), resume=False) -> tuple[list[dict
     return state["log_history"], json.loads((folder / "result.json").read_text())
 
 
-def test_two_processes_have_the_losses_of_one(tmp_path):
-    one, result = train(tmp_path / "one", settings=["training.gradient_accumulation_steps=2"])
-    two, other = train(tmp_path / "two", *TWO)
+@pytest.mark.parametrize(
+    "optimizer",
+    ["adam", pytest.param("muon", marks=pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="of torch 2.9"))],
+)
+def test_two_processes_have_the_losses_of_one(optimizer, tmp_path):
+    settings = [f"training.optimizer={optimizer}"]
+    one, result = train(tmp_path / "one", settings=[*settings, "training.gradient_accumulation_steps=2"])
+    two, other = train(tmp_path / "two", *TWO, settings=settings)
     for name in ("loss", "grad_norm", "eval_loss"):
         values = [[entry[name] for entry in log if name in entry] for log in (one, two)]
         assert len(values[0]) == 8

@@ -1,10 +1,12 @@
 import pytest
 import torch
+from tiny import losses
 from torch import nn
 
 from vanilla_transformer.model.loss import IGNORED_LABEL, cross_entropy
 from vanilla_transformer.training import r_drop
 from vanilla_transformer.training.r_drop import r_drop_loss
+from vanilla_transformer.training.train import train
 
 
 def written_out(head, x, labels, label_smoothing, alpha):
@@ -61,3 +63,13 @@ def test_in_bfloat16():
         found.append([total, x.grad, *(parameter.grad for parameter in head.parameters())])
     for ours, theirs in zip(*found, strict=True):
         assert (ours - theirs).norm() < 0.01 * theirs.norm()
+
+
+def test_it_begins_after_so_many_updates(small_recipe, tmp_path):
+    def of(*settings) -> dict[int, float]:
+        every = ("training.max_steps=4", "training.eval_steps=1", *settings)
+        return losses(train(small_recipe(*every), tmp_path / "-".join(["run", *settings])).run)
+
+    without, always = of(), of("training.r_drop=5")
+    late = of("training.r_drop=5", "training.r_drop_after=2")
+    assert [late[step] == without[step] for step in (1, 2, 3)] == [True, True, False] and always[1] != without[1]

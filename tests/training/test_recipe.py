@@ -60,6 +60,9 @@ def test_ones_own_file(tmp_path):
         ("training.seed=-1", "training.seed=-1"),
         ("training.learning_rate=.nan", "learning_rate=nan: expected a positive number"),
         ("decoding.length_penalty=.inf", "length_penalty=inf: expected a finite number"),
+        ("training.r_drop_after=5", "r_drop_after=5 is read with training.r_drop only, which is 0: set it too"),
+        ("training.r_drop_after=-1", "r_drop_after=-1: expected an update of training, 0 to max_steps - 1"),
+        ("training={r_drop: 5, r_drop_after: 9, max_steps: 9}", "r_drop_after=9: expected an update of training"),
         ("training=5", "training: got 5, expected keys and values"),
     ],
 )

@@ -5,9 +5,12 @@ import math
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -24,6 +27,24 @@ def checkpoints(run: Path) -> list[Path]:
         return []
     found = {int(match[1]): path for path in run.iterdir() if (match := PATTERN.fullmatch(path.name))}
     return [found[step] for step in sorted(found) if (found[step] / TRAINER_STATE_NAME).exists()]
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Say of a checkpoint or model that cannot be written how much room there was, and what a run can go on from.
+
+    Raises:
+        OSError: in place of what transformers, torch or safetensors raise.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
+        run = folder.parent
+        good, free = checkpoints(run), shutil.disk_usage(run).free / 1e6  # torch does not say that a disk is full
+        raise OSError(
+            f"could not write {folder} with {free:.0f} MB of disk left: {error}. "
+            + (f"{good[-1]} is whole: make room and go on with --resume" if good else "There is none before it")
+        ) from error
 
 
 def publish(staged: Path, final: Path) -> None:

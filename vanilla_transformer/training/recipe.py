@@ -77,6 +77,7 @@ class TrainingRecipe:
     max_grad_norm: float = 1.0
     label_smoothing: float = 0.1
     r_drop: float = 0.0  # alpha of R-Drop (Liang et al. 2021), 5 there for translation; doubles the work of a step
+    r_drop_after: int = 0  # updates before R-Drop begins: in its first epochs a model has nothing to be kept from
     bpe_dropout: float = 0.0  # of the merges that make a token of its parts (Provilkov et al. 2020); 0.1 there
     bf16: Literal[True, False, "auto"] = False  # matrix products in bfloat16, weights in float32; auto: if faster here
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
@@ -156,6 +157,11 @@ class Recipe:
                 problems.append(f"training.{name} is for task=translation, and the task is {self.task}: leave it out")
         if not 0 <= training.r_drop < math.inf:
             problems.append(f"training.r_drop={training.r_drop}: expected a number from 0 on")
+        after, steps = training.r_drop_after, training.max_steps
+        if after < 0 or 0 < (steps or 0) <= after:
+            problems.append(f"training.r_drop_after={after}: expected an update of training, 0 to max_steps - 1")
+        elif after and not training.r_drop:
+            problems.append(f"training.r_drop_after={after} is read with training.r_drop only, which is 0: set it too")
         if not math.isfinite(self.decoding.length_penalty):
             problems.append(f"length_penalty={self.decoding.length_penalty}: expected a finite number")
         if corpus.max_length > training.max_tokens:

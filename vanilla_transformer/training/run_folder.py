@@ -33,7 +33,8 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
         if overwrite:
             raise ValueError("--overwrite deletes a training and --resume goes on with it: give only one of them")
         if not checkpoints(run):
-            raise ValueError(f"{run} has no whole checkpoint to resume from: start without --resume")
+            anew = "anew with --overwrite" if run.is_dir() and any(run.iterdir()) else "without --resume"
+            raise ValueError(f"{run} has no whole checkpoint to resume from: start {anew}")
         check_same_recipe(recipe, run)
         state = state_of(checkpoints(run)[-1])
         if is_finished(run, state) and is_trained(recipe, state):

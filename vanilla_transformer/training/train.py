@@ -38,7 +38,7 @@ from ..model.configuration_vanilla_transformer import FamilyConfig
 from ..translation import Translator
 from ..translation.alignments import choose_heads
 from ..translation.shares import processes_of_launch
-from .checkpoints import checkpoints, discard, mean_weights, publish, remove_unfinished, write_whole
+from .checkpoints import checkpoints, discard, mean_weights, publish, remove_unfinished, write_whole, writing
 from .memory import keep_freed_memory
 from .muon import check_muon
 from .recipe import Recipe
@@ -137,12 +137,14 @@ def train(
         else:
             if run.exists():
                 discard(run)  # only now that corpus, tokenizer and model are known to be right
+            run.mkdir(parents=True)
+        write_whole(run / "recipe.yaml", yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
+        if not resume:
             tokenizer.save_pretrained(run / "tokenizer")
         now["commands"] = [*before.get("commands", []), sys.argv]
         machines, here = before.get("machines", []), machine()
         now["machines"] = machines if here in machines[-1:] else [*machines, here]
         write_whole(run / PROVENANCE, json.dumps(now, indent=2))
-        write_whole(run / "recipe.yaml", yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
     training = recipe.training
     if training.max_steps and training.warmup_steps >= training.max_steps:
         logger.warning(
@@ -390,10 +392,6 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, vali
         return  # all of them have scored their share
     if task.recipe.task == "translation":
         name_heads(model, tokenizer, validation)
-    aside = run / "tmp-model"
-    model.save_pretrained(aside)
-    tokenizer.save_pretrained(aside)
-    publish(aside, run / "model")
     result = {
         "step": trainer.state.global_step,
         "minutes": round(sum(entry["seconds"] for entry in trainer.state.log_history) / 60, 1),
@@ -403,4 +401,9 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, vali
         "decoding": task.generation_settings(),
         "validation": validated,
     }
-    write_whole(run / RESULT, json.dumps(result, indent=2))  # the last file of a run: see `is_finished`
+    aside = run / "tmp-model"
+    with writing(run / "model"):
+        model.save_pretrained(aside)
+        tokenizer.save_pretrained(aside)
+        publish(aside, run / "model")
+        write_whole(run / RESULT, json.dumps(result, indent=2))  # the last file of a run: see `is_finished`

@@ -3,7 +3,6 @@ BLEU by decoding, checkpoints that are whole or not there, and an orderly end on
 
 import math
 import os
-import shutil
 import signal
 import time
 from collections import Counter
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
-from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, Seq2SeqTrainer, TrainerCallback
@@ -23,7 +21,7 @@ from transformers.utils import logging
 
 from ..data.batching import TokenBudgetSampler
 from ..model.loss import IGNORED_LABEL
-from .checkpoints import TMP, checkpoints, publish, rotate, select
+from .checkpoints import TMP, checkpoints, publish, rotate, select, writing
 from .muon import muon_with_adam
 from .r_drop import r_drop_loss
 from .splits import lengths_of
@@ -143,7 +141,7 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:  # the loss of an evaluation is not smoothed, so that it can be compared
-            if self.recipe.r_drop:
+            if self.recipe.r_drop and self.state.global_step >= self.recipe.r_drop_after:
                 return self.r_drop_loss(model, dict(inputs), num_items_in_batch)
             inputs = {**inputs, "label_smoothing": self.recipe.label_smoothing, "skip_logits": True}
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
@@ -229,7 +227,7 @@ class RecipeTrainer(Seq2SeqTrainer):
         run = Path(self.args.output_dir)
         name = f"checkpoint-{self.state.global_step}"
         aside = Path(self._get_output_dir(trial))
-        try:
+        with writing(run / name):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()  # each process has written its random state
             self.state.best_model_checkpoint = None  # a path aside; which one is the best, `select` finds out
@@ -238,12 +236,6 @@ class RecipeTrainer(Seq2SeqTrainer):
                 publish(aside / name, run / name)
                 aside.rmdir()
                 rotate(run, self.chosen_checkpoints())
-        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
-            good, free = checkpoints(run), shutil.disk_usage(run).free / 1e6  # torch does not say that a disk is full
-            raise OSError(
-                f"could not write {run / name} with {free:.0f} MB of disk left: {error}. "
-                + (f"{good[-1]} is whole: make room and go on with --resume" if good else "There is none before it")
-            ) from error
 
 
 def entropy(tokens: Iterable[int]) -> float:

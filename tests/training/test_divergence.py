@@ -1,0 +1,113 @@
+"""Trainings that go wrong say so."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vanilla_transformer.training import train as training
+from vanilla_transformer.training.checkpoints import checkpoints
+from vanilla_transformer.training.train import train
+from vanilla_transformer.training.trainer import (
+    DivergenceError,
+    RecipeTrainer,
+    entropy,
+    exchange_sources,
+)
+
+
+@pytest.mark.parametrize("rate", [1e5, float("nan")])
+def test_divergence_stops_and_says_what_to_change(rate, small_recipe, tmp_path, monkeypatch):
+    if rate != rate:  # a loss that is no number, behind a whole checkpoint
+        step, calls = RecipeTrainer.compute_loss, []
+
+        def broken(self, *args, **kwargs):
+            calls.append(1)
+            return step(self, *args, **kwargs) * (float("nan") if len(calls) > 7 else 1.0)
+
+        monkeypatch.setattr(RecipeTrainer, "compute_loss", broken)
+    settings = [] if rate != rate else [f"training.learning_rate={rate}", "training.warmup_steps=1"]
+    with pytest.raises(
+        DivergenceError, match=r"step \d+ .* gradient norm of [\dni][\d.an+ef-]* at a learning rate of .*learning_rate"
+    ) as error:
+        train(small_recipe(*settings), tmp_path / "run")
+    assert ("checkpoint-5, which is from before" in str(error.value)) == (rate != rate)
+
+
+def test_gradients_that_are_no_numbers_never_reach_the_weights(small_recipe, tmp_path, monkeypatch):
+    step, calls = RecipeTrainer.training_step, []
+
+    def broken(self, model, *args):
+        loss = step(self, model, *args)
+        calls.append(1)
+        if len(calls) == 10:  # whose weights are saved, evaluation or not
+            next(model.parameters()).grad[0, 0] = float("inf")
+        return loss
+
+    monkeypatch.setattr(RecipeTrainer, "training_step", broken)
+    with pytest.raises(DivergenceError, match=r"step 10 has a gradient norm of inf .*checkpoint-5, which is from"):
+        train(small_recipe(), tmp_path / "run")
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-5"]
+
+
+def test_what_was_learned_is_not_replaced_by_less_than_a_guess(small_recipe, tmp_path, monkeypatch):
+    """Nor than the frequency of each token tells, which is below what a uniform guess does, log V nats."""
+    frequencies = []
+
+    def lost(trainer, *_):
+        frequencies.append(trainer.frequencies)
+        return [0.5, 0.95 * trainer.frequencies][len(frequencies) - 1]
+
+    monkeypatch.setattr(RecipeTrainer, "nats_per_token", lost)
+    message = r"step 10 has lost what it had learned: .* 0.5 to .*last gradient norm was [\d.]+\).*checkpoint-5,"
+    with pytest.raises(DivergenceError, match=message):
+        train(small_recipe(), tmp_path / "run")
+    assert 1 < frequencies[0] < math.log(259)
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-5"]
+
+
+def test_entropy():
+    assert entropy([7, 7, 7, 7]) == pytest.approx(0)
+    assert entropy([1, 2, 1, 3]) == pytest.approx(1.5 * math.log(2))
+
+
+def test_weights_that_are_no_numbers_are_not_saved(small_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(RecipeTrainer, "nats_per_token", lambda *_: float("nan"))
+    with pytest.raises(DivergenceError, match="a validation loss of nan"):
+        train(small_recipe(), tmp_path / "run")
+    assert not checkpoints(tmp_path / "run")
+
+
+def test_a_warm_up_that_never_ends_is_told(warnings_of, small_recipe, tmp_path):
+    train(small_recipe("training.max_steps=3", "training.eval_steps=3"), tmp_path / "run")
+    assert any("warmup_steps=4 and training.max_steps=3: the learning rate rises to" in text for text in warnings_of())
+
+
+def test_sources_are_exchanged_where_each_pair_is_a_batch():
+    """With one pair to a batch there is no neighbour in it, whose source could be read instead."""
+
+    def batch(*places: int) -> dict:
+        ids = torch.tensor(places)[:, None].expand(-1, 4)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
+
+    batches = [batch(1), batch(2), batch(3, 4), batch(5)]
+    read = [(b["labels"][:, 0].tolist(), b["input_ids"][:, 0].tolist()) for b in exchange_sources(batches)]
+    assert read == [([2], [1]), ([3, 4], [4, 3]), ([5], [3])]
+
+
+def test_a_model_that_does_not_read_its_source_is_told(warnings_of, small_recipe, tmp_path):
+    run = train(small_recipe("training.max_steps=2"), tmp_path / "blind").run
+    told = json.loads((run / "result.json").read_text())
+    result = told["validation"][told["weights"]]
+    assert abs(result["loss_of_exchanged_sources"] - result["loss"]) < 0.05
+    assert any("does not read its source" in text for text in warnings_of())
+
+
+@pytest.mark.parametrize(("exchanged", "blind"), [(1.04, True), (1.06, False), (6.0, False)])
+def test_a_model_that_reads_its_source_is_not_accused(exchanged, blind, warnings_of):
+    losses_of = {True: exchanged}  # by whether they are exchanged
+    trainer = SimpleNamespace(eval_dataset=None, nats_per_token=lambda *_, exchanged: losses_of[exchanged])
+    assert training.source_check(trainer, None, 1.0) == {"loss_of_exchanged_sources": exchanged}
+    assert bool(warnings_of()) == blind

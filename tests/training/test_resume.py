@@ -1,0 +1,336 @@
+"""A training that was stopped, killed or interrupted goes on as if it had not been."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import SMALL, losses
+from transformers import TrainerCallback
+
+from vanilla_transformer.training import train as training
+from vanilla_transformer.training.checkpoints import checkpoints
+from vanilla_transformer.training.tasks import TranslationTask
+from vanilla_transformer.training.train import train
+from vanilla_transformer.training.trainer import RecipeTrainer, StopOnInterrupt
+
+
+class Crash(Exception):
+    pass
+
+
+def crash_at(monkeypatch, step: int) -> None:
+    class CrashCallback(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == step:
+                raise Crash
+
+    monkeypatch.setattr(training, "early_stopping", lambda recipe: [CrashCallback()])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("training.bpe_dropout=0.2", "tokenizer.vocab_size=280"),
+        ("training.r_drop=3", "training.r_drop_after=7"),
+        pytest.param(
+            ("training.optimizer=muon",),
+            marks=pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch 2.9 brings it"),
+        ),
+    ],
+)
+def test_resumed_in_the_middle_of_an_epoch_equals_never_stopped(settings, small_recipe, tmp_path, monkeypatch):
+    finished = train(small_recipe(*settings), tmp_path / "whole")
+    run = tmp_path / "broken"
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_at(patch, 9)  # after checkpoint-5, within the second epoch
+        train(small_recipe(*settings), run)
+    assert [path.name for path in checkpoints(run)] == ["checkpoint-5"]
+    half_written = run / "tmp-checkpoint-9" / "checkpoint-9"
+    half_written.mkdir(parents=True)
+    (half_written / "model.safetensors").write_bytes(b"half")
+    train(small_recipe(*settings), run, resume=True)
+    for name in ("checkpoint-10", "checkpoint-12", "model"):
+        ours, theirs = (load_file(folder / name / "model.safetensors") for folder in (run, finished.run))
+        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert losses(run) == losses(finished.run)
+    assert not list(run.glob("tmp-*"))
+
+
+def test_early_stopping_goes_on_counting_when_it_resumes(small_recipe, tmp_path):
+    common = ("training.patience=2", "training.eval_steps=1", "training.learning_rate=1e-9")
+    whole = train(small_recipe(*common), tmp_path / "whole")
+    train(small_recipe(*common, "training.max_steps=2"), tmp_path / "parts")
+    assert train(small_recipe(*common), tmp_path / "parts", resume=True).step == whole.step == 3
+
+
+def test_resume_needs_a_checkpoint_and_the_same_recipe(finished, small_recipe, tmp_path):
+    with pytest.raises(ValueError, match="no whole checkpoint to resume from"):
+        train(small_recipe(), tmp_path / "nothing", resume=True)
+    with pytest.raises(
+        ValueError, match=r"training.max_tokens was 256, now 128; .*same one|max_tokens was 256, now 128"
+    ):
+        train(small_recipe("training.max_tokens=128"), finished.run, resume=True)
+    for setting in ("training.average=best", "training.patience=3"):
+        with pytest.raises(ValueError, match=r"training.eval_pairs was 4, now 10"):
+            train(small_recipe(setting, "training.eval_pairs=10"), finished.run, resume=True)
+    with pytest.raises(ValueError, match="--from starts a new training and --resume goes on"):
+        train(small_recipe(), finished.run, resume=True, from_model="x")
+
+
+def test_killed_before_the_first_checkpoint(small_recipe, tmp_path, monkeypatch):
+    """What stands there can be replaced, and is told so."""
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_at(patch, 2)
+        train(small_recipe(), run)
+    with pytest.raises(ValueError, match="no whole checkpoint to resume from: start anew with --overwrite"):
+        train(small_recipe(), run, resume=True)
+    with pytest.raises(ValueError, match="no whole checkpoint to resume from: start without --resume"):
+        train(small_recipe(), tmp_path / "none", resume=True)
+    shutil.rmtree(run / "tokenizer")
+    (run / "provenance.json").unlink()  # which are written after the recipe, by which a run is known
+    assert train(small_recipe(), run, overwrite=True).step == 12
+
+
+def command(run: Path, *more: str) -> list[str]:
+    settings = [
+        part
+        for setting in [*SMALL, "training.max_steps=2000", "training.eval_steps=40"]
+        for part in ("--set", setting)
+    ]
+    return [
+        sys.executable,
+        "-m",
+        "vanilla_transformer",
+        "train",
+        "copy",
+        "-o",
+        str(run),
+        *settings,
+        "--threads",
+        "1",
+        *more,
+    ]
+
+
+def wait_for(condition, seconds=90):
+    for _ in range(seconds * 10):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_with_a_checkpoint_and_says_how_to_go_on(number, tmp_path):
+    run = tmp_path / "run"
+    process = subprocess.Popen(command(run), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: checkpoints(run))
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=90)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    step = int(re.search(r"stopped after step (\d+), which is saved. Go on with: .*--resume", errors)[1])
+    assert checkpoints(run)[-1].name == f"checkpoint-{step}"
+    assert "Traceback" not in errors
+    assert step in losses(run)  # what was summed up since the last log is not lost
+
+
+def test_interrupts_that_are_echoes_and_those_that_are_not(monkeypatch):
+    """Whoever is impatient presses again and again, and is heard a second after the first time."""
+    now = iter([10.0, 10.6, 11.2])
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    stop = StopOnInterrupt()
+    stop.tells, stop.echo = False, 1
+    stop.stop(signal.SIGINT, None)
+    stop.stop(signal.SIGINT, None)
+    with pytest.raises(KeyboardInterrupt):
+        stop.stop(signal.SIGINT, None)
+
+
+def test_an_interrupt_while_the_last_checkpoint_is_saved(small_recipe, tmp_path, monkeypatch):
+    """It is answered as one before it: nothing more is done, and --resume writes the final model."""
+    save = RecipeTrainer._save_checkpoint
+
+    def interrupted(trainer, *arguments):
+        save(trainer, *arguments)
+        if trainer.state.global_step == 12:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(RecipeTrainer, "_save_checkpoint", interrupted)
+    result = train(small_recipe(), tmp_path / "run")
+    assert result.model is None and result.step == 12
+    assert train(small_recipe(), tmp_path / "run", resume=True).model
+
+
+def test_kill_dash_9_and_resume(tmp_path):
+    run = tmp_path / "run"
+    process = subprocess.Popen(command(run), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: len(checkpoints(run)) >= 2)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    newest = checkpoints(run)[-1]
+    steps = int(newest.name.split("-")[1]) + 3
+    more = ("--resume", "--set", f"training.max_steps={steps}")
+    result = subprocess.run(command(run, *more), capture_output=True, text=True, timeout=200)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert json.loads((run / "result.json").read_text())["step"] == steps
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import torch, transformers.modeling_utils
+from vanilla_transformer.cli import main
+from vanilla_transformer.training import trainer
+
+def dies_in_step(self, *args):
+    if f"step-{self.state.global_step + 1}" == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return training_step(self, *args)
+
+def dies(original):
+    def call(what, where, *args, **kwargs):
+        if str(where).endswith(sys.argv[1]):
+            if not isinstance(what, Path):  # else it is the name that a whole one would have got
+                Path(where).write_bytes(b"half of a file")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(what, where, *args, **kwargs)
+    return call
+
+training_step = trainer.RecipeTrainer.training_step
+trainer.RecipeTrainer.training_step = dies_in_step
+trainer.publish, torch.save = dies(trainer.publish), dies(torch.save)
+transformers.modeling_utils.safe_save_file = dies(transformers.modeling_utils.safe_save_file)
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "half_written"),
+    [
+        ("step-9", False),  # in the middle of the second epoch, four updates after a checkpoint
+        ("checkpoint-10/model.safetensors", True),
+        ("checkpoint-10/optimizer.pt", True),
+        ("checkpoint-10", True),
+    ],
+)
+def test_killed_at_any_moment(moment, half_written, finished, tmp_path):
+    """Whatever was written of a checkpoint, the run goes on from the one before, and ends as if never killed."""
+    run = tmp_path / "killed"
+    words = ["train", "copy", "-o", str(run), *(part for setting in SMALL for part in ("--set", setting))]
+    kill = [sys.executable, "-c", KILLED, moment, *words]
+    done = subprocess.run(kill, capture_output=True, text=True, timeout=200)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    assert [path.name for path in checkpoints(run)] == ["checkpoint-5"]
+    assert bool(list(run.glob("tmp-checkpoint-10"))) == half_written
+    again = [sys.executable, "-m", "vanilla_transformer", *words, "--resume"]
+    done = subprocess.run(again, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert losses(run) == losses(finished.run)
+    for name in ("checkpoint-10", "checkpoint-12", "model"):
+        ours, theirs = (load_file(folder / name / "model.safetensors") for folder in (run, finished.run))
+        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert not list(run.glob("tmp-*"))
+
+
+def test_a_finished_run_has_nothing_to_resume(finished, small_recipe):
+    with pytest.raises(ValueError, match=r"is finished, after 12 steps: raise training\.max_steps"):
+        train(small_recipe(), finished.run, resume=True)
+
+
+def test_killed_before_the_final_model_is_written(finished, small_recipe, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    monkeypatch.setattr(training, "finish", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(small_recipe(), run)
+    monkeypatch.undo()
+    assert train(small_recipe(), run, resume=True).step == 12
+    assert [path.name for path in checkpoints(run)] == ["checkpoint-10", "checkpoint-12"]
+    one, other = (json.loads((folder / "result.json").read_text()) for folder in (run, finished.run))
+    assert {**one, "minutes": 0} == {**other, "minutes": 0}
+    weights, expected = (load_file(folder / "model" / "model.safetensors") for folder in (run, finished.run))
+    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+
+
+def test_killed_before_the_final_model_of_a_longer_training_is_written(finished, small_recipe, monkeypatch):
+    longer = small_recipe("training.max_steps=15")
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(training, "finish", lambda *_: 1 / 0)
+        train(longer, finished.run, resume=True)
+    monkeypatch.setattr(TranslationTask, "figure", lambda *_: 0.0)  # neither is better
+    assert train(longer, finished.run, resume=True).step == 15
+    assert json.loads((finished.run / "result.json").read_text())["step"] == 15
+    newest = load_file(finished.run / "checkpoint-15" / "model.safetensors")
+    other = load_file(finished.run / "checkpoint-10" / "model.safetensors")
+    ours = load_file(finished.model / "model.safetensors")
+    assert all(torch.allclose(ours[name], (newest[name] + other[name]) / 2, atol=1e-6) for name in ours)
+
+
+@pytest.mark.parametrize("lost", ["result", "half a result", "model"])
+def test_what_a_finished_run_has_lost_is_made_again(lost, finished, small_recipe):
+    result = finished.run / "result.json"
+    before = json.loads(result.read_text())
+    if lost == "model":
+        shutil.rmtree(finished.model)
+    else:
+        result.write_text(result.read_text()[:20]) if lost == "half a result" else result.unlink()
+    train(small_recipe(), finished.run, resume=True)
+    assert json.loads(result.read_text()) == before and (finished.model / "config.json").exists()
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_rate_that_falls_to_zero_has_one_length(schedule, small_recipe, tmp_path):
+    settings = f"training.lr_scheduler_type={schedule}"
+    run = train(small_recipe(settings), tmp_path / "run").run
+    with pytest.raises(ValueError, match=r"max_steps was 12, now 20.*start anew.*with --from a checkpoint"):
+        train(small_recipe(settings, "training.max_steps=20"), run, resume=True)
+    with pytest.raises(ValueError, match=r"is finished, after 12 steps: start anew --from .*model to train on"):
+        train(small_recipe(settings), run, resume=True)
+    with pytest.raises(ValueError, match=r"dropout was .*or start anew in another folder$"):
+        train(small_recipe(settings, "model.dropout=0.2"), run, resume=True)
+
+
+def test_patience_that_is_spent_or_given_late(small_recipe, tmp_path):
+    recipe = small_recipe("training.patience=1", "training.eval_steps=1", "training.learning_rate=1e-9")
+    stopped = train(recipe, tmp_path / "run")
+    assert stopped.step < 12
+    with pytest.raises(ValueError, match=f"is finished, after {stopped.step} steps: raise training.patience=1 to"):
+        train(recipe, stopped.run, resume=True)
+    train(small_recipe("training.max_steps=5"), tmp_path / "late")
+    late = train(small_recipe("training.max_steps=10", "training.patience=3"), tmp_path / "late", resume=True)
+    assert late.step == 10
+    commands = json.loads((late.run / "provenance.json").read_text())["commands"]
+    assert len(commands) == 2 and "max_steps: 10" in (late.run / "recipe.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("processes", 2), ("bf16", True), ("data", {"train": {"pairs": 120, "sha256": "another"}})]
+)
+def test_other_batches_are_not_gone_on_with(key, value, finished, small_recipe):
+    file = finished.run / "provenance.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    with pytest.raises(ValueError, match=f"would not go on as it began .{key} was"):
+        train(small_recipe("training.max_steps=20"), finished.run, resume=True)
+
+
+def test_a_fine_tuning_resumes_too(finished, small_recipe, tmp_path, monkeypatch):
+    recipe = small_recipe("model=null", "tokenizer=null", "corpus.seed=5")
+    whole = train(recipe, tmp_path / "whole-tuning", from_model=str(finished.model))
+    run = tmp_path / "broken-tuning"
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_at(patch, 7)
+        train(recipe, run, from_model=str(finished.model))
+    ours, theirs = (load_file(r.model / "model.safetensors") for r in (train(recipe, run, resume=True), whole))
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
