@@ -93,7 +93,9 @@ def is_of_the_model(evaluation: dict) -> bool:
 def departures(network: dict) -> str:
     """In what the network is not the paper's, the sizes left aside."""
     paper = architecture(VanillaTransformerConfig())
-    others = [f"`{key}: {value}`" for key, value in network.items() if value != paper[key] and not SIZES.match(key)]
+    others = [
+        f"`{key}: {value}`" for key, value in sorted(network.items()) if value != paper[key] and not SIZES.match(key)
+    ]
     return f"with {', '.join(others)} instead of the paper's" if others else "built as in the paper"
 
 
@@ -178,7 +180,7 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     losses = {which: values["loss"] for which, values in result["validation"].items()}
     exchanged = result["validation"][result["weights"]].get("loss_of_exchanged_sources", math.nan)
     made_of = result["mean_of"] if result["weights"] == "mean" else [f"checkpoint-{result['step']}"]
-    network = dict(sorted(architecture(VanillaTransformerConfig.from_pretrained(arguments.run / "model")).items()))
+    network = architecture(VanillaTransformerConfig.from_pretrained(arguments.run / "model"))
     told = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip()
     variables = [
         f"export {name}=...  # the folder of the data" for name in sorted(set(re.findall(r"\$\{?(\w+)", told)))
@@ -279,7 +281,7 @@ def main() -> int:
     )
     evaluations = [json.loads(path.read_text("utf-8")) for path in arguments.scores]
     report = json.loads(arguments.report.read_text("utf-8"))
-    if report["training"] is None:
+    if report.get("training") is None:
         print(f"{arguments.report} does not know the training set: make it with `report --training`", file=sys.stderr)
         return 1
     for path, evaluation in zip([*arguments.scores, arguments.report], [*evaluations, report], strict=True):

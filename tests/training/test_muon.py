@@ -4,13 +4,12 @@ import copy
 
 import pytest
 import torch
-from tiny import random_ids, tiny_model
+from tiny import needs_muon, random_ids, tiny_model
 from transformers import TrainingArguments
 
 from vanilla_transformer.training.muon import muon_with_adam
 
 RATE = 0.01
-needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch 2.9 brings it")
 
 
 def arguments(folder) -> TrainingArguments:

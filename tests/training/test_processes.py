@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny import ENGLISH, ROOT, SMALL, tiny_model
+from tiny import ENGLISH, ROOT, SMALL, needs_muon, tiny_model
 from transformers import TrainerControl
 
 from vanilla_transformer.training.checkpoints import checkpoints
@@ -52,10 +52,7 @@ def train(folder: Path, *how: str, settings=(), resume=False) -> tuple[list[dict
     return state["log_history"], json.loads((folder / "result.json").read_text())
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    ["adam", pytest.param("muon", marks=pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="of torch 2.9"))],
-)
+@pytest.mark.parametrize("optimizer", ["adam", pytest.param("muon", marks=needs_muon)])
 def test_two_processes_have_the_losses_of_one(optimizer, tmp_path):
     settings = [f"training.optimizer={optimizer}"]
     one, result = train(tmp_path / "one", settings=[*settings, "training.gradient_accumulation_steps=2"])
