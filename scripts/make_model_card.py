@@ -22,6 +22,7 @@ from vanilla_transformer.inspection.curves import draw_curves
 from vanilla_transformer.interop.loading import digest_of_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.training.checkpoints import checkpoints
+from vanilla_transformer.training.diversification import SUMMARY, folder_of_teachers
 from vanilla_transformer.training.run_folder import is_finished, state_of
 from vanilla_transformer.training.train import architecture
 from vanilla_transformer.translation.shares import command_line
@@ -154,6 +155,16 @@ def failures(report: dict) -> str:
     )
 
 
+def told_of_teachers(folder: Path) -> str:
+    """What a data diversification took before the training, and gave it."""
+    told = json.loads((folder / SUMMARY).read_text("utf-8"))
+    minutes, pairs = sum(told["seconds"].values()) / 60, told["pairs"]["teachers"]
+    return (
+        f" Before it, two teachers, one back from the target, and their translations of the training set (data "
+        f"diversification, Nguyen et al. 2020) took {minutes:.1f} minutes; of the pairs, {pairs:,} are theirs."
+    )
+
+
 def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], report: dict) -> str:
     source, target = recipe["corpus"]["source_lang"], recipe["corpus"]["target_lang"]
     data, count = provenance["data"], len(result["mean_of"])
@@ -185,6 +196,7 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     variables = [
         f"export {name}=...  # the folder of the data" for name in sorted(set(re.findall(r"\$\{?(\w+)", told)))
     ]
+    teachers = told_of_teachers(folder_of_teachers(arguments.run)) if recipe.get("diversification") else ""
     commands = [command_line(words, provenance["processes"]) for _, *words in provenance["commands"]]
     return f"""---
 {metadata(arguments, recipe, evaluations).to_yaml()}
@@ -226,7 +238,7 @@ Loss on the validation set: {losses["newest"]:.3f} nats a token,
 ```
 
 {result["step"]} updates in {result["minutes"]} minutes on {machines}, processes: {provenance["processes"]},
-products in {"bfloat16" if provenance["bf16"] else "float32"}. The
+products in {"bfloat16" if provenance["bf16"] else "float32"}.{teachers} The
 weights are {kept}: {", ".join(made_of)}. Data: {arguments.dataset}, {data["train"]["pairs"]:,} pairs, of which those
 with more than {recipe["corpus"]["max_length"]} tokens on a side are left out; terms: {arguments.terms}.
 {", ".join(f"{name} {number}" for name, number in provenance["packages"].items())}.

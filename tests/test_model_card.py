@@ -148,3 +148,15 @@ def test_departures_from_the_paper(network, told, monkeypatch):
     import make_model_card
 
     assert make_model_card.departures(architecture(VanillaTransformerConfig(**network))) == told
+
+
+def test_teachers_are_told(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(CARD.parent)
+    import make_model_card
+
+    seconds = {"forward teacher": 600.0, "forward translation": 60.0, "backward teacher": 90.0}
+    (tmp_path / "teachers.json").write_text(
+        json.dumps({"seconds": seconds, "pairs": {"corpus": 29000, "teachers": 47732}})
+    )
+    told = make_model_card.told_of_teachers(tmp_path)
+    assert "took 12.5 minutes" in told and "47,732 are theirs" in told

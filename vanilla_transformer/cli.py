@@ -233,14 +233,14 @@ def run_train(arguments) -> int:
     prepare(arguments)
     from accelerate import PartialState
 
+    from .training.diversification import train_recipe
     from .training.recipe import load_recipe
     from .training.tasks import TASKS
-    from .training.train import train
     from .translation.shares import command_line
 
     recipe = load_recipe(arguments.recipe, arguments.settings)
     run = arguments.output or Path("runs") / Path(arguments.recipe).stem
-    result = train(
+    result = train_recipe(
         recipe,
         run,
         resume=arguments.resume,

@@ -100,6 +100,15 @@ class DecodingRecipe:
 
 
 @dataclass
+class DiversificationRecipe:
+    """Data diversification (Nguyen et al. 2020): teachers of both directions are trained first, and translate the
+    training set into further pairs. Here stands in what their recipe is not that of the model itself."""
+
+    training: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class Recipe:
     """Everything that a training depends on. `model` names a preset and overrides of its fields."""
 
@@ -109,6 +118,7 @@ class Recipe:
     model: dict[str, Any] | None = field(default_factory=lambda: {"preset": "base"})
     training: TrainingRecipe = field(default_factory=TrainingRecipe)
     decoding: DecodingRecipe = field(default_factory=DecodingRecipe)
+    diversification: DiversificationRecipe | None = None
 
     def __post_init__(self):
         problems = []
@@ -180,8 +190,26 @@ class Recipe:
                         f"corpus.max_length={corpus.max_length} exceeds model.max_position_embeddings="
                         f"{config.max_position_embeddings}, where learned positions end: raise this one, or lower that"
                     )
+        if self.diversification is not None:
+            if self.task != "translation":
+                problems.append(f"diversification is for task=translation, and the task is {self.task}: leave it out")
+            elif not problems:
+                try:
+                    self.teacher()
+                except ValueError as error:
+                    problems.append(f"diversification: {error}")
         if problems:
             raise ValueError("invalid recipe: " + "; ".join(problems))
+
+    def teacher(self) -> "Recipe":
+        """The recipe of the teachers that `diversification` asks for: this one, but for what stands there."""
+        tree, other = self.to_dict(), dataclasses.asdict(self.diversification or DiversificationRecipe())
+        lengths = {"max_steps", "num_train_epochs"}
+        if lengths & other["training"].keys():
+            tree["training"] |= dict.fromkeys(lengths)
+        for section, values in other.items():
+            tree[section] = {**(tree[section] or {}), **values}
+        return build(Recipe, {**tree, "diversification": None}, "")
 
     def model_config(self, vocab_size: int) -> FamilyConfig:
         config_class = CONFIGURATIONS[self.task]

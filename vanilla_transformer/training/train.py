@@ -21,7 +21,7 @@ import torch
 import yaml
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from tqdm.auto import tqdm
 from transformers import (
     AutoTokenizer,
@@ -32,6 +32,7 @@ from transformers import (
 from transformers.integrations import is_tensorboard_available
 from transformers.utils import logging
 
+from ..data.corpora import SIDES, read_corpus
 from ..data.vocabulary import learn_tokenizer
 from ..interop.loading import load_tokenizer
 from ..model.configuration_vanilla_transformer import FamilyConfig
@@ -77,6 +78,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     from_model: str | None = None,
+    further: tuple[Path, Path] | None = None,
 ) -> TrainingResult:
     """Train as `recipe` says and leave the finished model in `run`/model.
 
@@ -85,6 +87,8 @@ def train(
         overwrite: delete what is in `run` first.
         from_model: folder or Hub id of a model whose weights, configuration and tokenizer are kept (fine-tuning);
             the recipe's sections `model` and `tokenizer` must agree with it or be null.
+        further: two parallel text files, of training pairs from which no vocabulary is learned: those of the
+            recipe's teachers, see `diversification.py`.
 
     Raises:
         FileExistsError: if `run` has content, and neither `resume` nor `overwrite` is set.
@@ -95,6 +99,8 @@ def train(
             "recipes divide batches among processes (DDP), and accelerate was told to shard parameters (FSDP): launch "
             "with another configuration, or shard with scripts/run_translation.py"
         )
+    if recipe.diversification and further is None:
+        raise ValueError("the recipe has a section `diversification`: call `train_recipe`, which trains its teachers")
     processes = processes_of_launch()
     if processes.is_main_process:
         check_run(recipe, run, resume, overwrite, from_model)
@@ -117,6 +123,10 @@ def train(
         tokenizer, model = new_base(task, splits["train"])
     if model.can_generate():
         model.generation_config.update(**task.generation_settings())
+    if further is not None:
+        with processes.main_process_first():
+            added = read_corpus([str(file) for file in further], recipe.corpus.source_lang, recipe.corpus.target_lang)
+        splits["train"] = concatenate_datasets([splits["train"].select_columns(list(SIDES)), added])
     encode = partial(task.encode, tokenizer=tokenizer)
     version = version_of(tokenizer, recipe.task, recipe.corpus.side)
     with processes.main_process_first():

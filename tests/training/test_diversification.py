@@ -1,0 +1,216 @@
+"""Teachers whose translations of the training set are further training pairs (Nguyen et al. 2020)."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import losses
+from transformers import AutoTokenizer, TrainerCallback
+
+from vanilla_transformer.data.corpora import read_lines
+from vanilla_transformer.data.phrasebook import phrasebook
+from vanilla_transformer.training import diversification
+from vanilla_transformer.training import train as training
+from vanilla_transformer.training.checkpoints import checkpoints
+from vanilla_transformer.training.diversification import train_recipe, write_further
+from vanilla_transformer.training.recipe import load_recipe
+from vanilla_transformer.training.run_folder import state_of
+from vanilla_transformer.training.train import train
+
+SETTINGS = ("corpus.name=phrasebook", "corpus.source_lang=en", "corpus.target_lang=fr", "decoding.max_length=20")
+TAUGHT = (*SETTINGS, "diversification.training={max_steps: 8, eval_steps: 4}", "diversification.model={d_model: 8}")
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_at(monkeypatch, where: str, step: int) -> None:
+    """In the training whose folder has this name, or, at step 0, instead of a translation by this teacher."""
+
+    class StopCallback(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if (Path(args.output_dir).name, state.global_step) == (where, step):
+                raise Stop
+
+    def translate(model, *arguments, **options):
+        if step == 0 and Path(model).parent.name == where:
+            raise Stop
+        translate_files(model, *arguments, **options)
+
+    translate_files = diversification.translate_files
+    monkeypatch.setattr(training, "early_stopping", lambda recipe: [StopCallback()])
+    monkeypatch.setattr(diversification, "translate_files", translate)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run with teachers that was never interrupted."""
+    from tiny import SMALL
+
+    return train_recipe(load_recipe("copy", [*SMALL, *TAUGHT]), tmp_path_factory.mktemp("whole") / "run")
+
+
+def lines(file: Path) -> list[str]:
+    return list(read_lines(file))
+
+
+def test_what_teachers_write_is_trained_on(whole, small_recipe, tmp_path):
+    folder = whole.run.with_name("run.teachers")
+    source, target = (lines(folder / f"train.{side}") for side in ("source", "target"))
+    corpus = list(zip(source, target, strict=True))
+    assert corpus == [(pair.source, pair.target) for pair in phrasebook(0, train=120, validation=20, test=10)["train"]]
+    forward, backward = lines(folder / "forward.target"), lines(folder / "backward.source")
+    added = list(zip(*(lines(folder / f"further.{side}") for side in ("source", "target")), strict=True))
+    assert set(added) == {*zip(source, forward, strict=True), *zip(backward, target, strict=True)} - set(corpus)
+    assert 120 < len(added) <= 240
+
+    trained_on = whole.splits["train"]
+    pairs = list(zip(trained_on["source"], trained_on["target"], strict=True))
+    assert pairs == corpus + [pair for pair in added if all(text.strip() for text in pair)]
+    without = train(small_recipe(*SETTINGS, "training.max_steps=1"), tmp_path / "without")
+    ours, theirs = (AutoTokenizer.from_pretrained(run / "model") for run in (whole.run, without.run))
+    assert ours.get_vocab() == theirs.get_vocab()  # no word of the teachers in it
+
+
+def test_teachers_of_both_directions(whole):
+    folder = whole.run.with_name("run.teachers")
+    for name, languages, width, steps in (
+        ("forward", ("en", "fr"), 8, 8),
+        ("backward", ("fr", "en"), 8, 8),
+        ("../run", ("en", "fr"), 16, 12),
+    ):
+        recipe = load_recipe(str(folder / name / "recipe.yaml"))
+        assert (recipe.corpus.source_lang, recipe.corpus.target_lang) == languages
+        assert json.loads((folder / name / "model" / "config.json").read_text())["d_model"] == width
+        assert state_of(checkpoints(folder / name)[-1]).global_step == steps
+    assert recipe.diversification.training == {"max_steps": 8, "eval_steps": 4}  # the model's tells of its teachers
+    backward = load_recipe(str(folder / "backward" / "recipe.yaml")).corpus
+    assert [Path(file).name for file in backward.train] == ["train.target", "train.source"]
+    assert [Path(file).name for file in backward.validation] == ["validation.target", "validation.source"]
+    told = json.loads((folder / "teachers.json").read_text())
+    assert told["pairs"] == {"corpus": 120, "teachers": len(lines(folder / "further.source"))}
+    seconds = told["seconds"]
+    assert seconds.keys() == {
+        f"{name} {what}" for name in ("forward", "backward") for what in ("teacher", "translation")
+    }
+    assert all(value > 0 for value in seconds.values())
+
+
+@pytest.mark.parametrize(
+    ("where", "step"),
+    [("forward", 2), ("forward", 6), ("forward", 0), ("backward", 6), ("backward", 0), ("run", 2), ("run", 7)],
+)
+def test_stopped_anywhere_it_goes_on(where, step, whole, small_recipe, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, where, step)
+        train_recipe(small_recipe(*TAUGHT), run)
+    seconds = json.loads((tmp_path / "run.teachers" / "teachers.json").read_text())["seconds"]
+    train_recipe(small_recipe(*TAUGHT), run, resume=True)
+    assert losses(run) == losses(whole.run)
+    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (run, whole.run))
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    after = json.loads((tmp_path / "run.teachers" / "teachers.json").read_text())["seconds"]
+    assert all(after[key] >= seconds[key] for key in seconds)  # of all goes together
+
+
+def test_a_teacher_that_is_given_more_updates_translates_anew(small_recipe, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, "backward", 0)
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run")
+    written = tmp_path / "run.teachers" / "forward.target"
+    before = written.read_text()
+    longer = small_recipe(*TAUGHT, "diversification.training={max_steps: 60, eval_steps: 4, learning_rate: null}")
+    train_recipe(longer, tmp_path / "run", resume=True)
+    assert written.read_text() != before
+    wider = small_recipe(*TAUGHT, "diversification.model={d_model: 16}")
+    with pytest.raises(ValueError, match=r"another recipe \(diversification.model was .*, now"):
+        train_recipe(wider, tmp_path / "run", resume=True)
+
+
+def test_teachers_are_those_of_the_recipe(small_recipe, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, "backward", 6)
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run")
+    with pytest.raises(ValueError, match=r"another recipe .*training.seed was 0, now 1"):
+        train_recipe(small_recipe(*TAUGHT, "training.seed=1"), tmp_path / "run", resume=True)
+
+
+def test_folders_that_are_there(whole, small_recipe, tmp_path):
+    folder = tmp_path / "run.teachers"
+    with pytest.raises(ValueError, match="no whole checkpoint to resume from: start without --resume"):
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run", resume=True)
+    folder.mkdir()
+    with pytest.raises(FileExistsError, match=r"run.teachers exists: go on with --resume"):
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run")
+    with pytest.raises(FileExistsError, match="is not of a run's teachers, and is not deleted"):
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run", overwrite=True)
+    with pytest.raises(ValueError, match="give only one of them"):
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run", overwrite=True, resume=True)
+    with pytest.raises(FileExistsError, match="run exists: go on from checkpoint-12 with --resume"):
+        train_recipe(small_recipe(*TAUGHT), whole.run)
+    with pytest.raises(ValueError, match="is finished, after 12 steps"):
+        train_recipe(small_recipe(*TAUGHT), whole.run, resume=True)
+
+
+def test_overwriting_forgets_the_run_before_its_teachers_begin(whole, small_recipe, tmp_path, monkeypatch):
+    """Or a run that is killed among its teachers would go on with the model of another one."""
+    for name in ("run", "run.teachers"):
+        shutil.copytree(whole.run.with_name(name), tmp_path / name)
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, "forward", 2)
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run", overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["run.teachers"]
+    assert not (tmp_path / "run.teachers" / "forward.target").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["diversification.training={max_stps: 8}"], "diversification: unknown key 'training.max_stps': did you mean"),
+        (
+            ["diversification.model={d_modl: 8}"],
+            "diversification: invalid recipe: unknown key 'model.d_modl': did you mean",
+        ),
+        (["diversification.decoding={}"], "unknown key 'diversification.decoding'"),
+        (
+            ["diversification={}", "task=causal-lm"],
+            "diversification is for task=translation, and the task is causal-lm",
+        ),
+    ],
+)
+def test_recipes_that_are_refused(settings, message, small_recipe):
+    with pytest.raises(ValueError, match=message):
+        small_recipe(*settings)
+
+
+def test_epochs_of_teachers_stand_for_the_updates_of_the_model(small_recipe):
+    teacher = small_recipe("diversification.training={num_train_epochs: 2}").teacher()
+    assert (teacher.training.max_steps, teacher.training.num_train_epochs) == (None, 2)
+    assert teacher.diversification is None
+    alike = small_recipe("diversification={}")
+    assert alike.teacher() == small_recipe()
+
+
+def test_calls_that_are_refused(small_recipe, tmp_path):
+    with pytest.raises(ValueError, match="call `train_recipe`, which trains its teachers"):
+        train(small_recipe(*TAUGHT), tmp_path / "run")
+    with pytest.raises(ValueError, match="--from goes on with one model"):
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run", from_model="somewhere")
+    assert not list(tmp_path.iterdir())
+
+
+def test_further_pairs_say_what_the_corpus_does_not(tmp_path):
+    texts = {"train.source": "a b c", "train.target": "A B C", "backward.source": "a x c", "forward.target": "A B Z"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text.replace(" ", "\n") + "\n")
+    (tmp_path / "teachers.json").write_text("{}")
+    write_further(tmp_path)
+    sides = [lines(tmp_path / f"further.{side}") for side in ("source", "target")]
+    assert list(zip(*sides, strict=True)) == [("x", "B"), ("c", "Z")]
+    assert json.loads((tmp_path / "teachers.json").read_text()) == {"pairs": {"corpus": 3, "teachers": 2}}

@@ -1,0 +1,197 @@
+"""Data diversification (Nguyen et al. 2020, arXiv 1911.01986, with k = 1): translations of the training set by two
+teachers, from source to target and back, as further training pairs.
+
+    (x, y)  ->  (x, y), (x, forward(x)), (backward(y), y)
+
+RUN.teachers/train.*, validation.*   the corpus as text, .source and .target
+RUN.teachers/forward/, backward/     the teachers, each a run folder of its own
+RUN.teachers/forward.target          what they make of the training set, and
+RUN.teachers/backward.source
+RUN.teachers/further.*               the pairs that it adds
+RUN.teachers/teachers.json           how long each step took, and how many pairs it gave
+RUN/                                 the training on all pairs
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from tqdm.auto import tqdm
+
+from ..data.corpora import SIDES, read_lines
+from ..translation.files import translate_files
+from ..translation.packing import Packing
+from ..translation.shares import processes_of_launch
+from .checkpoints import TMP, checkpoints, discard, publish, write_whole
+from .recipe import CorpusRecipe, Recipe
+from .run_folder import check_run, check_same_recipe, is_finished, is_trained, state_of
+from .splits import load_splits
+from .train import TrainingResult, mixed_precision, train
+
+SUMMARY = "teachers.json"
+
+
+def folder_of_teachers(run: Path) -> Path:
+    return run.with_name(f"{run.name}.teachers")
+
+
+def train_recipe(
+    recipe: Recipe, run: Path, *, resume: bool = False, overwrite: bool = False, from_model: str | None = None
+) -> TrainingResult:
+    """`train`, after the teachers that the recipe's section `diversification` asks for.
+
+    Args:
+        resume: go on wherever it stopped: with a teacher, its translation, or the model.
+
+    Raises:
+        FileExistsError, ValueError: see `train`; for teachers of another run, and for `from_model` with teachers.
+    """
+    if recipe.diversification is None:
+        return train(recipe, run, resume=resume, overwrite=overwrite, from_model=from_model)
+    if from_model:
+        raise ValueError("--from goes on with one model, and diversification trains three: leave one of them out")
+    folder, processes = folder_of_teachers(run), processes_of_launch()
+    begun = resume and bool(checkpoints(run))  # the model, so that all pairs are there
+    if processes.is_main_process:
+        if begun or overwrite or not (resume and folder.exists()):
+            check_run(recipe, run, resume, overwrite, from_model)
+        if not resume:
+            begin(folder, run, recipe, overwrite)
+    processes.wait_for_everyone()
+    if not begun:
+        for name, teacher in teachers(recipe, folder).items():
+            with seconds_of(folder, f"{name} teacher"):
+                stopped = train_teacher(teacher, folder, name)
+            if stopped:
+                return stopped
+            with seconds_of(folder, f"{name} translation"):
+                translate_training_set(teacher, folder, name)
+        if processes.is_main_process:
+            write_further(folder)
+        processes.wait_for_everyone()
+    further = folder / "further.source", folder / "further.target"
+    return train(recipe, run, resume=begun, overwrite=not begun, further=further)
+
+
+def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
+    """The corpus as text, in a new folder for the teachers of `run`.
+
+    Raises:
+        FileExistsError: if there is one that is not to be deleted.
+    """
+    if folder.exists():
+        if not overwrite:
+            raise FileExistsError(
+                f"{folder} exists: go on with --resume, replace it with --overwrite, or choose another run with -o"
+            )
+        if not (folder / SUMMARY).exists():
+            raise FileExistsError(f"{folder} is not of a run's teachers, and is not deleted: choose another -o")
+    splits = load_splits(recipe.corpus)
+    for old in (run, folder):
+        if old.exists():
+            discard(old)  # only now that the corpus is known to be right
+    aside = folder.with_name(f"{TMP}{folder.name}")
+    aside.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "validation"):
+        for side in SIDES:
+            write_lines(aside / f"{split}.{side}", splits[split][side])
+    write_whole(aside / SUMMARY, json.dumps({"seconds": {}}))
+    publish(aside, folder)
+
+
+def teachers(recipe: Recipe, folder: Path) -> dict[str, Recipe]:
+    """The recipes of both teachers, which read the text in `folder`."""
+    source, target = recipe.corpus.source_lang, recipe.corpus.target_lang
+
+    def teacher(languages: tuple[str, str], sides: tuple[str, ...]) -> Recipe:
+        train, validation = ([str(folder / f"{split}.{side}") for side in sides] for split in ("train", "validation"))
+        corpus = CorpusRecipe(
+            source_lang=languages[0],
+            target_lang=languages[1],
+            train=train,
+            validation=validation,
+            max_length=recipe.corpus.max_length,
+        )
+        return replace(recipe.teacher(), corpus=corpus)
+
+    return {"forward": teacher((source, target), SIDES), "backward": teacher((target, source), SIDES[::-1])}
+
+
+def train_teacher(teacher: Recipe, folder: Path, name: str) -> TrainingResult | None:
+    """Train it, or go on, unless it is finished; returns how it was stopped before its end."""
+    run = folder / name
+    newest = checkpoints(run)[-1:]
+    if newest and is_finished(run, state := state_of(newest[0])) and is_trained(teacher, state):
+        check_same_recipe(teacher, run)
+        return None
+    written(folder, name).unlink(missing_ok=True)  # of a teacher that has been given more updates
+    tqdm.write(f"the {name} teacher, {teacher.corpus.source_lang}-{teacher.corpus.target_lang}:")
+    result = train(teacher, run, resume=bool(newest), overwrite=not newest)
+    return None if result.model else result
+
+
+def written(folder: Path, name: str) -> Path:
+    """What a teacher makes of the training set."""
+    return folder / {"forward": "forward.target", "backward": "backward.source"}[name]
+
+
+def translate_training_set(teacher: Recipe, folder: Path, name: str) -> None:
+    output, reads = written(folder, name), Path(teacher.corpus.train[0])  # type: ignore[index]
+    if output.exists():
+        return
+    packed: Packing | None = "bfloat16" if mixed_precision(teacher) and not torch.cuda.is_available() else None
+    # A source that is cut is one that training drops, with what became of it.
+    translate_files(str(folder / name / "model"), [reads], output, packed=packed, truncation=True, progress=True)
+
+
+def write_further(folder: Path) -> None:
+    """The pairs that teachers add, without those that say what the corpus says."""
+    counts = {"corpus": 0, "teachers": 0}
+    sides = [folder / "train.source", folder / "train.target", written(folder, "backward"), written(folder, "forward")]
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        counts.update(corpus=0, teachers=0)
+        for source, target, backward, forward in zip(*map(read_lines, sides), strict=True):
+            others = {(source, forward), (backward, target)} - {(source, target)}
+            counts["corpus"] += 1
+            counts["teachers"] += len(others)
+            yield from sorted(others)
+
+    for number, side in enumerate(SIDES):
+        write_lines(folder / f"further.{side}", (pair[number] for pair in pairs()))
+    with summary(folder) as told:
+        told["pairs"] = counts
+    tqdm.write("{teachers} pairs of the teachers are added to {corpus} of the corpus".format(**counts))
+
+
+def write_lines(file: Path, lines: Iterable[str]) -> None:
+    aside = file.with_name(f"{TMP}{file.name}")
+    with aside.open("w", encoding="utf-8") as out:
+        out.writelines(" ".join(line.splitlines()) + "\n" for line in lines)
+    os.replace(aside, file)
+
+
+@contextmanager
+def summary(folder: Path) -> Iterator[dict]:
+    """What is told of the teachers, to be added to."""
+    told = json.loads((folder / SUMMARY).read_text("utf-8"))
+    yield told
+    write_whole(folder / SUMMARY, json.dumps(told, indent=2))
+
+
+@contextmanager
+def seconds_of(folder: Path, what: str) -> Iterator[None]:
+    """Add up how long a step takes, in as many goes as it needs."""
+    begin = time.monotonic()
+    try:
+        yield
+    finally:
+        if processes_of_launch().is_main_process:
+            with summary(folder) as told:
+                seconds = told["seconds"].get(what, 0) + time.monotonic() - begin
+                told["seconds"][what] = round(seconds, 1)
