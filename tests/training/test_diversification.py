@@ -66,12 +66,15 @@ def test_what_teachers_write_is_trained_on(whole, small_recipe, tmp_path):
     assert corpus == [(pair.source, pair.target) for pair in phrasebook(0, train=120, validation=20, test=10)["train"]]
     forward, backward = lines(folder / "forward.target"), lines(folder / "backward.source")
     added = list(zip(*(lines(folder / f"further.{side}") for side in ("source", "target")), strict=True))
-    assert set(added) == {*zip(source, forward, strict=True), *zip(backward, target, strict=True)} - set(corpus)
-    assert 120 < len(added) <= 240
+    assert set(added) == {
+        (x, y)
+        for x, y in {*zip(source, forward, strict=True), *zip(backward, target, strict=True)} - set(corpus)
+        if x.strip() and y.strip()
+    }
 
     trained_on = whole.splits["train"]
     pairs = list(zip(trained_on["source"], trained_on["target"], strict=True))
-    assert pairs == corpus + [pair for pair in added if all(text.strip() for text in pair)]
+    assert pairs == corpus + added and added
     without = train(small_recipe(*SETTINGS, "training.max_steps=1"), tmp_path / "without")
     ours, theirs = (AutoTokenizer.from_pretrained(run / "model") for run in (whole.run, without.run))
     assert ours.get_vocab() == theirs.get_vocab()  # no word of the teachers in it
@@ -206,11 +209,15 @@ def test_calls_that_are_refused(small_recipe, tmp_path):
 
 
 def test_further_pairs_say_what_the_corpus_does_not(tmp_path):
-    texts = {"train.source": "a b c", "train.target": "A B C", "backward.source": "a x c", "forward.target": "A B Z"}
+    texts = {"train.source": "abcd", "train.target": "ABCD", "backward.source": "axc ", "forward.target": "ABZD"}
     for name, text in texts.items():
-        (tmp_path / name).write_text(text.replace(" ", "\n") + "\n")
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in text))
     (tmp_path / "teachers.json").write_text("{}")
     write_further(tmp_path)
     sides = [lines(tmp_path / f"further.{side}") for side in ("source", "target")]
     assert list(zip(*sides, strict=True)) == [("x", "B"), ("c", "Z")]
-    assert json.loads((tmp_path / "teachers.json").read_text()) == {"pairs": {"corpus": 3, "teachers": 2}}
+    assert json.loads((tmp_path / "teachers.json").read_text()) == {"pairs": {"corpus": 4, "teachers": 2}}
+    for name in ("backward.source", "forward.target"):
+        (tmp_path / name).write_text("\n" * 4)
+    with pytest.raises(ValueError, match="have written nothing but blanks and what the corpus says: give them more"):
+        write_further(tmp_path)

@@ -17,6 +17,7 @@ import torch
 from tiny import ENGLISH, ROOT, SMALL, needs_muon, tiny_model
 from transformers import TrainerControl
 
+from vanilla_transformer.data.corpora import read_lines
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.trainer import StopOnInterrupt
 
@@ -62,6 +63,19 @@ def test_two_processes_have_the_losses_of_one(optimizer, tmp_path):
         assert len(values[0]) == 8
         assert values[0] == pytest.approx(values[1], abs=1e-4)
     assert other["validation"]["mean"]["loss"] == pytest.approx(result["validation"]["mean"]["loss"], abs=1e-4)
+
+
+def test_teachers_in_two_processes(tmp_path):
+    """Data diversification: each trains on its share, and translates its share, of one and the same corpus."""
+    settings = ["corpus.name=phrasebook", "corpus.source_lang=en", "corpus.target_lang=fr", "decoding.max_length=20"]
+    log, _ = train(tmp_path / "run", *TWO, settings=[*settings, "diversification={}"])
+    assert [entry["step"] for entry in log if "loss" in entry] == list(range(1, 9))
+    folder = tmp_path / "run.teachers"
+    for name in ("train.source", "forward.target", "backward.source"):
+        assert len(list(read_lines(folder / name))) == 120
+    added = json.loads((folder / "teachers.json").read_text())["pairs"]["teachers"]
+    provenance = json.loads((tmp_path / "run" / "provenance.json").read_text())
+    assert provenance["processes"] == 2 and provenance["data"]["train"]["pairs"] == 120 + added
 
 
 def test_two_processes_resume_on_the_batches_that_would_have_come(tmp_path):

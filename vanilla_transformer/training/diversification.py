@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
-from ..data.corpora import SIDES, read_lines
+from ..data.corpora import SIDES, is_pair, read_lines
 from ..translation.files import translate_files
 from ..translation.packing import Packing
 from ..translation.shares import processes_of_launch
@@ -150,7 +150,11 @@ def translate_training_set(teacher: Recipe, folder: Path, name: str) -> None:
 
 
 def write_further(folder: Path) -> None:
-    """The pairs that teachers add, without those that say what the corpus says."""
+    """The pairs that teachers add, without those that say what the corpus says, or nothing.
+
+    Raises:
+        ValueError: if there are none.
+    """
     counts = {"corpus": 0, "teachers": 0}
     sides = [folder / "train.source", folder / "train.target", written(folder, "backward"), written(folder, "forward")]
 
@@ -158,12 +162,18 @@ def write_further(folder: Path) -> None:
         counts.update(corpus=0, teachers=0)
         for source, target, backward, forward in zip(*map(read_lines, sides), strict=True):
             others = {(source, forward), (backward, target)} - {(source, target)}
+            others = {pair for pair in others if is_pair(*pair)}
             counts["corpus"] += 1
             counts["teachers"] += len(others)
             yield from sorted(others)
 
     for number, side in enumerate(SIDES):
         write_lines(folder / f"further.{side}", (pair[number] for pair in pairs()))
+    if not counts["teachers"]:
+        raise ValueError(
+            f"the teachers in {folder} have written nothing but blanks and what the corpus says: give them more "
+            "updates, with diversification.training, or train without them"
+        )
     with summary(folder) as told:
         told["pairs"] = counts
     tqdm.write("{teachers} pairs of the teachers are added to {corpus} of the corpus".format(**counts))
