@@ -92,7 +92,7 @@ def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
         if not (folder / SUMMARY).exists():
             raise FileExistsError(f"{folder} is not of a run's teachers, and is not deleted: choose another -o")
     splits = load_splits(recipe.corpus)
-    for old in (run, folder):
+    for old in (folder, run):  # without its teachers a run does not go on
         if old.exists():
             discard(old)  # only now that the corpus is known to be right
     aside = folder.with_name(f"{TMP}{folder.name}")
