@@ -155,13 +155,19 @@ def failures(report: dict) -> str:
     )
 
 
-def told_of_teachers(folder: Path) -> str:
+def told_of_teachers(folder: Path, diversification: dict) -> str:
     """What a data diversification took before the training, and gave it."""
     told = json.loads((folder / SUMMARY).read_text("utf-8"))
     minutes, pairs = sum(told["seconds"].values()) / 60, told["pairs"]["teachers"]
+    count, share = diversification["forward_teachers"], diversification["distillation"]
+    learned = (
+        f" It learned by {share:.0%} the distributions of those from source to target, and not the next token alone "
+        "(word-level knowledge distillation, Kim and Rush 2016)."
+    )
     return (
-        f" Before it, two teachers, one back from the target, and their translations of the training set (data "
-        f"diversification, Nguyen et al. 2020) took {minutes:.1f} minutes; of the pairs, {pairs:,} are theirs."
+        f" Before it, {count + 1} teachers, one of them back from the target, and their translations of the training "
+        f"set (data diversification, Nguyen et al. 2020) took {minutes:.1f} minutes; of the pairs, {pairs:,} are "
+        "theirs." + (learned if share else "")
     )
 
 
@@ -196,7 +202,8 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     variables = [
         f"export {name}=...  # the folder of the data" for name in sorted(set(re.findall(r"\$\{?(\w+)", told)))
     ]
-    teachers = told_of_teachers(folder_of_teachers(arguments.run)) if recipe.get("diversification") else ""
+    diversification = recipe.get("diversification")
+    teachers = told_of_teachers(folder_of_teachers(arguments.run), diversification) if diversification else ""
     commands = [command_line(words, provenance["processes"]) for _, *words in provenance["commands"]]
     return f"""---
 {metadata(arguments, recipe, evaluations).to_yaml()}

@@ -158,5 +158,8 @@ def test_teachers_are_told(tmp_path, monkeypatch):
     (tmp_path / "teachers.json").write_text(
         json.dumps({"seconds": seconds, "pairs": {"corpus": 29000, "teachers": 47732}})
     )
-    told = make_model_card.told_of_teachers(tmp_path)
-    assert "took 12.5 minutes" in told and "47,732 are theirs" in told
+    asked = {"forward_teachers": 2, "distillation": 0.0}
+    told = make_model_card.told_of_teachers(tmp_path, asked)
+    assert "3 teachers" in told and "took 12.5 minutes" in told and told.endswith("47,732 are theirs.")
+    told = make_model_card.told_of_teachers(tmp_path, {**asked, "distillation": 0.75})
+    assert "It learned by 75% the distributions of those from source to target" in told

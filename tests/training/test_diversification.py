@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import losses
+from tiny import SMALL, losses
 from transformers import AutoTokenizer, TrainerCallback
 
 from vanilla_transformer.data.corpora import read_lines
@@ -23,6 +23,7 @@ from vanilla_transformer.training.train import train
 
 SETTINGS = ("corpus.name=phrasebook", "corpus.source_lang=en", "corpus.target_lang=fr", "decoding.max_length=20")
 TAUGHT = (*SETTINGS, "diversification.training={max_steps: 8, eval_steps: 4}", "diversification.model={d_model: 8}")
+SEVERAL = (*TAUGHT, "diversification.forward_teachers=2", "diversification.distillation=0.5")
 
 
 class Stop(Exception):
@@ -50,9 +51,13 @@ def stop_at(monkeypatch, where: str, step: int) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run with teachers that was never interrupted."""
-    from tiny import SMALL
-
     return train_recipe(load_recipe("copy", [*SMALL, *TAUGHT]), tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture(scope="module")
+def distilled(tmp_path_factory):
+    """One that learns the distributions of two teachers from source to target."""
+    return train_recipe(load_recipe("copy", [*SMALL, *SEVERAL]), tmp_path_factory.mktemp("distilled") / "run")
 
 
 def lines(file: Path) -> list[str]:
@@ -104,22 +109,70 @@ def test_teachers_of_both_directions(whole):
     assert all(value > 0 for value in seconds.values())
 
 
+def goes_on(where, step, never_stopped, settings, small_recipe, run, monkeypatch):
+    """Stop it there, go on, and compare."""
+    summary = run.with_name("run.teachers") / "teachers.json"
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, where, step)
+        train_recipe(small_recipe(*settings), run)
+    seconds = json.loads(summary.read_text())["seconds"]
+    train_recipe(small_recipe(*settings), run, resume=True)
+    assert losses(run) == losses(never_stopped.run)
+    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (run, never_stopped.run))
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    after = json.loads(summary.read_text())["seconds"]
+    assert all(after[key] >= seconds[key] for key in seconds)  # of all goes together
+
+
 @pytest.mark.parametrize(
     ("where", "step"),
     [("forward", 2), ("forward", 6), ("forward", 0), ("backward", 6), ("backward", 0), ("run", 2), ("run", 7)],
 )
 def test_stopped_anywhere_it_goes_on(where, step, whole, small_recipe, tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    with monkeypatch.context() as patch, pytest.raises(Stop):
-        stop_at(patch, where, step)
-        train_recipe(small_recipe(*TAUGHT), run)
-    seconds = json.loads((tmp_path / "run.teachers" / "teachers.json").read_text())["seconds"]
-    train_recipe(small_recipe(*TAUGHT), run, resume=True)
-    assert losses(run) == losses(whole.run)
-    ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (run, whole.run))
-    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
-    after = json.loads((tmp_path / "run.teachers" / "teachers.json").read_text())["seconds"]
-    assert all(after[key] >= seconds[key] for key in seconds)  # of all goes together
+    goes_on(where, step, whole, TAUGHT, small_recipe, tmp_path / "run", monkeypatch)
+
+
+@pytest.mark.parametrize(("where", "step"), [("forward-2", 6), ("forward-2", 0), ("run", 2), ("run", 7)])
+def test_with_distillation_too(where, step, distilled, small_recipe, tmp_path, monkeypatch):
+    goes_on(where, step, distilled, SEVERAL, small_recipe, tmp_path / "run", monkeypatch)
+
+
+def test_several_teachers(distilled, whole):
+    """Of several seeds, whose translations are all added, and whose distributions are learned."""
+    folder = distilled.run.with_name("run.teachers")
+    teachers = [
+        load_recipe(str(folder / name / "recipe.yaml")).training for name in ("forward", "forward-2", "backward")
+    ]
+    assert [teacher.seed for teacher in teachers] == [0, 1, 0]
+    assert lines(folder / "forward.target") != lines(folder / "forward-2.target")
+    source, target = (lines(folder / f"train.{side}") for side in ("source", "target"))
+    added = zip(*(lines(folder / f"further.{side}") for side in ("source", "target")), strict=True)
+    expected = {
+        *(
+            pair
+            for name in ("forward", "forward-2")
+            for pair in zip(source, lines(folder / f"{name}.target"), strict=True)
+        ),
+        *zip(lines(folder / "backward.source"), target, strict=True),
+    } - set(zip(source, target, strict=True))
+    assert set(added) == {(x, y) for x, y in expected if x.strip() and y.strip()}
+    ours, theirs = (AutoTokenizer.from_pretrained(run / "tokenizer") for run in (distilled.run, folder / "forward"))
+    assert ours.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
+
+
+def test_what_is_learned_is_what_the_teachers_hold(distilled, small_recipe, tmp_path):
+    """The first loss of a run is (1 - lambda) of what it is without its teachers, and lambda of what it is by them."""
+    folder = distilled.run.with_name("run.teachers")
+    further = folder / "further.source", folder / "further.target"
+    found = {}
+    for share in (0.0, 0.25, 1.0):
+        recipe = small_recipe(
+            *SEVERAL, "training.max_steps=1", "training.eval_steps=1", f"diversification.distillation={share}"
+        )
+        models = [folder / name / "model" for name in ("forward", "forward-2")] if share else []
+        found[share] = losses(train(recipe, tmp_path / str(share), further=further, teachers=models).run)[1]
+    assert found[0.25] == pytest.approx(0.75 * found[0.0] + 0.25 * found[1.0], rel=1e-4)
+    assert abs(found[1.0] - found[0.0]) > 0.01
 
 
 def test_a_teacher_that_is_given_more_updates_translates_anew(small_recipe, tmp_path, monkeypatch):
@@ -181,6 +234,12 @@ def test_overwriting_forgets_the_run_before_its_teachers_begin(whole, small_reci
             "diversification: invalid recipe: unknown key 'model.d_modl': did you mean",
         ),
         (["diversification.decoding={}"], "unknown key 'diversification.decoding'"),
+        (["diversification.forward_teachers=0"], "forward_teachers=0: expected a number of teachers, at least 1"),
+        (["diversification.distillation=1.5"], "distillation=1.5: expected a share, 0 to 1"),
+        (
+            ["diversification.distillation=0.5", "training.r_drop=3"],
+            "training.r_drop=3.0 and diversification.distillation=0.5: expected one of them",
+        ),
         (
             ["diversification={}", "task=causal-lm"],
             "diversification is for task=translation, and the task is causal-lm",
@@ -213,11 +272,11 @@ def test_further_pairs_say_what_the_corpus_does_not(tmp_path):
     for name, text in texts.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in text))
     (tmp_path / "teachers.json").write_text("{}")
-    write_further(tmp_path)
+    write_further(tmp_path, ["forward", "backward"])
     sides = [lines(tmp_path / f"further.{side}") for side in ("source", "target")]
     assert list(zip(*sides, strict=True)) == [("x", "B"), ("c", "Z")]
     assert json.loads((tmp_path / "teachers.json").read_text()) == {"pairs": {"corpus": 4, "teachers": 2}}
     for name in ("backward.source", "forward.target"):
         (tmp_path / name).write_text("\n" * 4)
     with pytest.raises(ValueError, match="have written nothing but blanks and what the corpus says: give them more"):
-        write_further(tmp_path)
+        write_further(tmp_path, ["forward", "backward"])

@@ -1,10 +1,10 @@
-"""Data diversification (Nguyen et al. 2020, arXiv 1911.01986, with k = 1): translations of the training set by two
-teachers, from source to target and back, as further training pairs.
+"""Data diversification (Nguyen et al. 2020, arXiv 1911.01986): translations of the training set by teachers, from
+source to target and back, as further training pairs.
 
     (x, y)  ->  (x, y), (x, forward(x)), (backward(y), y)
 
 RUN.teachers/train.*, validation.*   the corpus as text, .source and .target
-RUN.teachers/forward/, backward/     the teachers, each a run folder of its own
+RUN.teachers/forward/, backward/     the teachers, each a run folder of its own; more are forward-2/ and so on
 RUN.teachers/forward.target          what they make of the training set, and
 RUN.teachers/backward.source
 RUN.teachers/further.*               the pairs that it adds
@@ -33,7 +33,7 @@ from .run_folder import check_run, check_same_recipe, is_finished, is_trained, s
 from .splits import load_splits
 from .train import TrainingResult, mixed_precision, train
 
-SUMMARY = "teachers.json"
+SUMMARY, FORWARD, BACKWARD = "teachers.json", "forward", "backward"
 
 
 def folder_of_teachers(run: Path) -> Path:
@@ -72,10 +72,12 @@ def train_recipe(
             with seconds_of(folder, f"{name} translation"):
                 translate_training_set(teacher, folder, name)
         if processes.is_main_process:
-            write_further(folder)
+            write_further(folder, list(teachers(recipe, folder)))
         processes.wait_for_everyone()
     further = folder / "further.source", folder / "further.target"
-    return train(recipe, run, resume=begun, overwrite=not begun, further=further)
+    distils = recipe.diversification.distillation > 0
+    taught_by = [folder / name / "model" for name in teachers(recipe, folder) if distils and name != BACKWARD]
+    return train(recipe, run, resume=begun, overwrite=not begun, further=further, teachers=taught_by)
 
 
 def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
@@ -105,10 +107,10 @@ def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
 
 
 def teachers(recipe: Recipe, folder: Path) -> dict[str, Recipe]:
-    """The recipes of both teachers, which read the text in `folder`."""
+    """The recipes of all teachers, which read the text in `folder`; the last one translates back."""
     source, target = recipe.corpus.source_lang, recipe.corpus.target_lang
 
-    def teacher(languages: tuple[str, str], sides: tuple[str, ...]) -> Recipe:
+    def teacher(languages: tuple[str, str], sides: tuple[str, ...], number: int = 0) -> Recipe:
         train, validation = ([str(folder / f"{split}.{side}") for side in sides] for split in ("train", "validation"))
         corpus = CorpusRecipe(
             source_lang=languages[0],
@@ -117,9 +119,14 @@ def teachers(recipe: Recipe, folder: Path) -> dict[str, Recipe]:
             validation=validation,
             max_length=recipe.corpus.max_length,
         )
-        return replace(recipe.teacher(), corpus=corpus)
+        alike = recipe.teacher()
+        return replace(alike, corpus=corpus, training=replace(alike.training, seed=alike.training.seed + number))
 
-    return {"forward": teacher((source, target), SIDES), "backward": teacher((target, source), SIDES[::-1])}
+    forward = {
+        f"{FORWARD}-{number + 1}" if number else FORWARD: teacher((source, target), SIDES, number)
+        for number in range(recipe.diversification.forward_teachers)  # type: ignore[union-attr]
+    }
+    return {**forward, BACKWARD: teacher((target, source), SIDES[::-1])}
 
 
 def train_teacher(teacher: Recipe, folder: Path, name: str) -> TrainingResult | None:
@@ -137,7 +144,7 @@ def train_teacher(teacher: Recipe, folder: Path, name: str) -> TrainingResult | 
 
 def written(folder: Path, name: str) -> Path:
     """What a teacher makes of the training set."""
-    return folder / {"forward": "forward.target", "backward": "backward.source"}[name]
+    return folder / f"{name}.{'source' if name == BACKWARD else 'target'}"
 
 
 def translate_training_set(teacher: Recipe, folder: Path, name: str) -> None:
@@ -149,20 +156,23 @@ def translate_training_set(teacher: Recipe, folder: Path, name: str) -> None:
     translate_files(str(folder / name / "model"), [reads], output, packed=packed, truncation=True, progress=True)
 
 
-def write_further(folder: Path) -> None:
-    """The pairs that teachers add, without those that say what the corpus says, or nothing.
+def write_further(folder: Path, names: list[str]) -> None:
+    """The pairs that the teachers of these names add, without those that say what the corpus says, or nothing.
 
     Raises:
         ValueError: if there are none.
     """
     counts = {"corpus": 0, "teachers": 0}
-    sides = [folder / "train.source", folder / "train.target", written(folder, "backward"), written(folder, "forward")]
+    files = [folder / "train.source", folder / "train.target", *(written(folder, name) for name in names)]
 
     def pairs() -> Iterator[tuple[str, str]]:
         counts.update(corpus=0, teachers=0)
-        for source, target, backward, forward in zip(*map(read_lines, sides), strict=True):
-            others = {(source, forward), (backward, target)} - {(source, target)}
-            others = {pair for pair in others if is_pair(*pair)}
+        for source, target, *translations in zip(*map(read_lines, files), strict=True):
+            others = {
+                (text, target) if name == BACKWARD else (source, text)
+                for name, text in zip(names, translations, strict=True)
+            }
+            others = {pair for pair in others - {(source, target)} if is_pair(*pair)}
             counts["corpus"] += 1
             counts["teachers"] += len(others)
             yield from sorted(others)

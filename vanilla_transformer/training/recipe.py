@@ -102,10 +102,27 @@ class DecodingRecipe:
 @dataclass
 class DiversificationRecipe:
     """Data diversification (Nguyen et al. 2020): teachers of both directions are trained first, and translate the
-    training set into further pairs. Here stands in what their recipe is not that of the model itself."""
+    training set into further pairs. `training` and `model` say what in their recipe is not that of the model."""
 
+    forward_teachers: int = 1  # from source to target, of as many seeds; one goes back
+    distillation: float = 0.0  # share of their distributions in what is learned (Kim and Rush 2016, section 3.1)
     training: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
+
+    def problems(self, training: TrainingRecipe) -> list[str]:
+        problems = []
+        if self.forward_teachers < 1:
+            problems.append(
+                f"diversification.forward_teachers={self.forward_teachers}: expected a number of teachers, at least 1"
+            )
+        if not 0 <= self.distillation <= 1:
+            problems.append(f"diversification.distillation={self.distillation}: expected a share, 0 to 1")
+        elif self.distillation and training.r_drop:
+            problems.append(
+                f"training.r_drop={training.r_drop} and diversification.distillation={self.distillation}: expected "
+                "one of them; teachers may have R-Drop, in diversification.training"
+            )
+        return problems
 
 
 @dataclass
@@ -191,6 +208,7 @@ class Recipe:
                         f"{config.max_position_embeddings}, where learned positions end: raise this one, or lower that"
                     )
         if self.diversification is not None:
+            problems += self.diversification.problems(training)
             if self.task != "translation":
                 problems.append(f"diversification is for task=translation, and the task is {self.task}: leave it out")
             elif not problems:
@@ -203,7 +221,8 @@ class Recipe:
 
     def teacher(self) -> "Recipe":
         """The recipe of the teachers that `diversification` asks for: this one, but for what stands there."""
-        tree, other = self.to_dict(), dataclasses.asdict(self.diversification or DiversificationRecipe())
+        tree, taught = self.to_dict(), self.diversification or DiversificationRecipe()
+        other = {"training": taught.training, "model": taught.model}
         lengths = {"max_steps", "num_train_epochs"}
         if lengths & other["training"].keys():
             tree["training"] |= dict.fromkeys(lengths)

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ from ..translation import Translator
 from ..translation.alignments import choose_heads
 from ..translation.shares import processes_of_launch
 from .checkpoints import checkpoints, discard, mean_weights, publish, remove_unfinished, write_whole, writing
+from .distillation import Teachers
 from .memory import keep_freed_memory
 from .muon import check_muon
 from .recipe import Recipe
@@ -79,6 +81,7 @@ def train(
     overwrite: bool = False,
     from_model: str | None = None,
     further: tuple[Path, Path] | None = None,
+    teachers: Sequence[Path] = (),
 ) -> TrainingResult:
     """Train as `recipe` says and leave the finished model in `run`/model.
 
@@ -89,6 +92,8 @@ def train(
             the recipe's sections `model` and `tokenizer` must agree with it or be null.
         further: two parallel text files, of training pairs from which no vocabulary is learned: those of the
             recipe's teachers, see `diversification.py`.
+        teachers: folders of finished models, whose vocabulary the model takes and whose distributions it learns, by
+            the recipe's `diversification.distillation`.
 
     Raises:
         FileExistsError: if `run` has content, and neither `resume` nor `overwrite` is set.
@@ -99,7 +104,7 @@ def train(
             "recipes divide batches among processes (DDP), and accelerate was told to shard parameters (FSDP): launch "
             "with another configuration, or shard with scripts/run_translation.py"
         )
-    if recipe.diversification and further is None:
+    if recipe.diversification and (further is None or bool(recipe.diversification.distillation) != bool(teachers)):
         raise ValueError("the recipe has a section `diversification`: call `train_recipe`, which trains its teachers")
     processes = processes_of_launch()
     if processes.is_main_process:
@@ -120,7 +125,7 @@ def train(
     elif from_model:
         tokenizer, model = load_base(task, from_model)
     else:
-        tokenizer, model = new_base(task, splits["train"])
+        tokenizer, model = new_base(task, splits["train"], *teachers[:1])
     if model.can_generate():
         model.generation_config.update(**task.generation_settings())
     if further is not None:
@@ -167,6 +172,11 @@ def train(
         f"most {budget:,} padded tokens a side in an update; checkpoints in {run}"
     )
 
+    taught = None
+    if recipe.diversification and teachers:
+        dtype = torch.bfloat16 if mixed_precision(recipe) else torch.float32
+        options = {"dtype": dtype, "attn_implementation": attention}
+        taught = Teachers(teachers, recipe.diversification.distillation, arguments.device, **options)
     stop = StopOnInterrupt()
     trainer = RecipeTrainer(
         model=model,
@@ -178,6 +188,7 @@ def train(
         callbacks=[stop, *early_stopping(recipe)],
         task=task,
         validation_text=splits["validation"],
+        teachers=taught,
     )
     if processes.is_main_process:
         remove_unfinished(run)
@@ -198,12 +209,14 @@ def train(
     return TrainingResult(run, run / "model", step, splits)
 
 
-def new_base(task: TranslationTask, train_pairs: Dataset):
+def new_base(task: TranslationTask, train_pairs: Dataset, teacher: Path | None = None):
     """A tokenizer learned from the training pairs, or a given one, and a model with fresh weights."""
     recipe = task.recipe
     if recipe.model is None or recipe.tokenizer is None:
         raise ValueError("the recipe has no model or no tokenizer section: only `--from MODEL` can fill it in")
-    if recipe.tokenizer.path is not None:
+    if teacher:
+        tokenizer = AutoTokenizer.from_pretrained(teacher)
+    elif recipe.tokenizer.path is not None:
         if not Path(recipe.tokenizer.path).exists() and recipe.tokenizer.path.count("/") > 1:
             raise FileNotFoundError(f"tokenizer.path={recipe.tokenizer.path} does not exist: name its folder")
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer.path)
