@@ -23,7 +23,7 @@ from vanilla_transformer.interop.loading import digest_of_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.diversification import SUMMARY, folder_of_teachers
-from vanilla_transformer.training.run_folder import is_finished, state_of
+from vanilla_transformer.training.run_folder import is_finished, provenance_of, state_of
 from vanilla_transformer.training.train import architecture
 from vanilla_transformer.translation.shares import command_line
 
@@ -158,7 +158,7 @@ def failures(report: dict) -> str:
 def told_of_teachers(folder: Path, diversification: dict) -> str:
     """What a data diversification took before the training, and gave it."""
     told = json.loads((folder / SUMMARY).read_text("utf-8"))
-    minutes, pairs = sum(told["seconds"].values()) / 60, told["pairs"]["teachers"]
+    minutes, pairs = sum(told["minutes"].values()), told["pairs"]["teachers"]
     count, share = diversification["forward_teachers"], diversification["distillation"]
     learned = (
         f" It learned by {share:.0%} the distributions of those from source to target, and not the next token alone "
@@ -166,9 +166,20 @@ def told_of_teachers(folder: Path, diversification: dict) -> str:
     )
     return (
         f" Before it, {count + 1} teachers, one of them back from the target, and their translations of the training "
-        f"set (data diversification, Nguyen et al. 2020) took {minutes:.1f} minutes; of the pairs, {pairs:,} are "
-        "theirs." + (learned if share else "")
+        f"set (data diversification, Nguyen et al. 2020) took {minutes:.1f} minutes: {pairs:,} further "
+        "pairs." + (learned if share else "")
     )
+
+
+def with_teachers(provenance: dict, before: dict) -> dict:
+    """The provenance of a run with the commands and machines of its teachers, and the corpus without their pairs."""
+    machines = [*before["machines"], *provenance["machines"]]
+    return {
+        **provenance,
+        "commands": [*before["commands"][:-1], *provenance["commands"]],  # their last one is that which began the run
+        "machines": [machine for number, machine in enumerate(machines) if machine not in machines[:number]],
+        "data": before["data"],
+    }
 
 
 def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], report: dict) -> str:
@@ -298,6 +309,12 @@ def main() -> int:
     provenance, result = (
         json.loads((arguments.run / f"{n}.json").read_text("utf-8")) for n in ("provenance", "result")
     )
+    if recipe.get("diversification"):
+        folder = folder_of_teachers(arguments.run)
+        if not folder.exists():
+            print(f"{folder} is gone, and with it what the card tells of the teachers: bring it back", file=sys.stderr)
+            return 1
+        provenance = with_teachers(provenance, provenance_of(folder))
     evaluations = [json.loads(path.read_text("utf-8")) for path in arguments.scores]
     report = json.loads(arguments.report.read_text("utf-8"))
     if report.get("training") is None:

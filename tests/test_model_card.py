@@ -154,12 +154,23 @@ def test_teachers_are_told(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(CARD.parent)
     import make_model_card
 
-    seconds = {"forward teacher": 600.0, "forward translation": 60.0, "backward teacher": 90.0}
+    minutes = {"forward teacher": 10.0, "forward translation": 1.0, "backward teacher": 1.5}
     (tmp_path / "teachers.json").write_text(
-        json.dumps({"seconds": seconds, "pairs": {"corpus": 29000, "teachers": 47732}})
+        json.dumps({"minutes": minutes, "pairs": {"corpus": 29000, "teachers": 47732}})
     )
     asked = {"forward_teachers": 2, "distillation": 0.0}
     told = make_model_card.told_of_teachers(tmp_path, asked)
-    assert "3 teachers" in told and "took 12.5 minutes" in told and told.endswith("47,732 are theirs.")
+    assert "3 teachers" in told and "took 12.5 minutes" in told and told.endswith("47,732 further pairs.")
     told = make_model_card.told_of_teachers(tmp_path, {**asked, "distillation": 0.75})
     assert "It learned by 75% the distributions of those from source to target" in told
+
+
+def test_commands_and_machines_of_teachers_are_those_of_the_run(monkeypatch):
+    monkeypatch.syspath_prepend(CARD.parent)
+    import make_model_card
+
+    before = {"commands": [["first"], ["second"]], "machines": ["a", "b"], "data": {"train": {"pairs": 2}}}
+    run = {"commands": [["second"], ["third"]], "machines": ["b"], "data": {"train": {"pairs": 5}}, "bf16": True}
+    told = make_model_card.with_teachers(run, before)
+    assert told["commands"] == [["first"], ["second"], ["third"]] and told["machines"] == ["a", "b"]
+    assert told["data"]["train"]["pairs"] == 2 and told["bf16"] is True

@@ -102,11 +102,13 @@ def test_teachers_of_both_directions(whole):
     assert [Path(file).name for file in backward.validation] == ["validation.target", "validation.source"]
     told = json.loads((folder / "teachers.json").read_text())
     assert told["pairs"] == {"corpus": 120, "teachers": len(lines(folder / "further.source"))}
-    seconds = told["seconds"]
-    assert seconds.keys() == {
+    minutes = told["minutes"]
+    assert minutes.keys() == {
         f"{name} {what}" for name in ("forward", "backward") for what in ("teacher", "translation")
     }
-    assert all(value > 0 for value in seconds.values())
+    assert all(value >= 0 for value in minutes.values())
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert provenance["data"]["train"]["pairs"] == 120 and len(provenance["commands"]) == 1
 
 
 def goes_on(where, step, never_stopped, settings, small_recipe, run, monkeypatch):
@@ -115,13 +117,12 @@ def goes_on(where, step, never_stopped, settings, small_recipe, run, monkeypatch
     with monkeypatch.context() as patch, pytest.raises(Stop):
         stop_at(patch, where, step)
         train_recipe(small_recipe(*settings), run)
-    seconds = json.loads(summary.read_text())["seconds"]
     train_recipe(small_recipe(*settings), run, resume=True)
     assert losses(run) == losses(never_stopped.run)
     ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in (run, never_stopped.run))
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
-    after = json.loads(summary.read_text())["seconds"]
-    assert all(after[key] >= seconds[key] for key in seconds)  # of all goes together
+    told = (never_stopped.run.with_name("run.teachers") / "teachers.json").read_text()
+    assert json.loads(summary.read_text())["minutes"].keys() == json.loads(told)["minutes"].keys()
 
 
 @pytest.mark.parametrize(
@@ -189,6 +190,49 @@ def test_a_teacher_that_is_given_more_updates_translates_anew(small_recipe, tmp_
         train_recipe(wider, tmp_path / "run", resume=True)
 
 
+def test_a_longer_teacher_forgets_parts_of_its_translation(small_recipe, tmp_path, monkeypatch):
+    """Which are of another model: the translation would not go on with them."""
+
+    def killed(self):
+        raise Stop
+
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        patch.setattr("vanilla_transformer.translation.parts.Parts.join", killed)
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run")
+    assert (tmp_path / "run.teachers" / "forward.target.parts" / "000000.txt").exists()
+    longer = small_recipe(*TAUGHT, "diversification.training={max_steps: 12, eval_steps: 4}")
+    train_recipe(longer, tmp_path / "run", resume=True)
+    assert not list((tmp_path / "run.teachers").glob("*.parts"))
+
+
+def test_a_resume_that_is_refused_keeps_the_translation(small_recipe, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, "backward", 0)
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run")
+    other = small_recipe(*TAUGHT, "diversification.training={max_steps: 60, eval_steps: 4, learning_rate: 0.1}")
+    with pytest.raises(ValueError, match="was started with another recipe"):
+        train_recipe(other, tmp_path / "run", resume=True)
+    assert (tmp_path / "run.teachers" / "forward.target").exists()
+
+
+def test_teachers_go_on_with_their_corpus_only(small_recipe, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, "forward", 6)
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run")
+    with pytest.raises(ValueError, match=r"run.teachers would not go on as it began \(data was"):
+        train_recipe(small_recipe(*TAUGHT, "corpus.seed=1"), tmp_path / "run", resume=True)
+
+
+def test_teachers_in_a_folder_that_was_moved(whole, small_recipe, tmp_path, monkeypatch):
+    (tmp_path / "before").mkdir()
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, "forward", 6)
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "before" / "run")
+    (tmp_path / "before").rename(tmp_path / "after")
+    train_recipe(small_recipe(*TAUGHT), tmp_path / "after" / "run", resume=True)
+    assert losses(tmp_path / "after" / "run") == losses(whole.run)
+
+
 def test_teachers_are_those_of_the_recipe(small_recipe, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Stop):
         stop_at(patch, "backward", 6)
@@ -214,6 +258,33 @@ def test_folders_that_are_there(whole, small_recipe, tmp_path):
         train_recipe(small_recipe(*TAUGHT), whole.run, resume=True)
 
 
+def test_a_finished_model_without_checkpoints_is_not_trained_anew(whole, small_recipe, tmp_path):
+    for name in ("run", "run.teachers"):
+        shutil.copytree(whole.run.with_name(name), tmp_path / name)
+    for checkpoint in checkpoints(tmp_path / "run"):
+        shutil.rmtree(checkpoint)
+    with pytest.raises(ValueError, match="no whole checkpoint to resume from: start anew with --overwrite"):
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "model").exists()
+
+
+def test_teachers_that_are_gone(whole, small_recipe, tmp_path):
+    shutil.copytree(whole.run, tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match=r"run.teachers is gone, whose pairs .* is trained on: bring it back"):
+        train_recipe(small_recipe(*TAUGHT, "training.max_steps=14"), tmp_path / "run", resume=True)
+
+
+def test_what_is_missing_is_told_before_anything_is_deleted(whole, small_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "is_tensorboard_available", lambda: False)
+    for name in ("run", "run.teachers"):
+        shutil.copytree(whole.run.with_name(name), tmp_path / name)
+    before = sorted(tmp_path.rglob("*"))
+    for settings in (["tokenizer.path=/nowhere/at/all"], ["diversification.training={report_to: tensorboard}"]):
+        with pytest.raises((FileNotFoundError, ImportError)):
+            train_recipe(small_recipe(*TAUGHT, *settings), tmp_path / "run", overwrite=True)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_overwriting_forgets_the_run_before_its_teachers_begin(whole, small_recipe, tmp_path, monkeypatch):
     """Or a run that is killed among its teachers would go on with the model of another one."""
     for name in ("run", "run.teachers"):
@@ -232,6 +303,10 @@ def test_overwriting_forgets_the_run_before_its_teachers_begin(whole, small_reci
         (
             ["diversification.model={d_modl: 8}"],
             "diversification: invalid recipe: unknown key 'model.d_modl': did you mean",
+        ),
+        (
+            ["diversification={}", "model=null"],
+            "diversification trains from the start: give the recipe sections model",
         ),
         (["diversification.decoding={}"], "unknown key 'diversification.decoding'"),
         (["diversification.forward_teachers=0"], "forward_teachers=0: expected a number of teachers, at least 1"),

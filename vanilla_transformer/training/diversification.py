@@ -3,12 +3,14 @@ source to target and back, as further training pairs.
 
     (x, y)  ->  (x, y), (x, forward(x)), (backward(y), y)
 
+RUN.teachers/provenance.json         what of the data, the machine and the commands a run tells of itself
 RUN.teachers/train.*, validation.*   the corpus as text, .source and .target
 RUN.teachers/forward/, backward/     the teachers, each a run folder of its own; more are forward-2/ and so on
 RUN.teachers/forward.target          what they make of the training set, and
 RUN.teachers/backward.source
 RUN.teachers/further.*               the pairs that it adds
-RUN.teachers/teachers.json           how long each step took, and how many pairs it gave
+RUN.teachers/teachers.json           how long each step took (a translation that was killed: its last go), and how many
+                                     pairs came of them
 RUN/                                 the training on all pairs
 """
 
@@ -21,17 +23,30 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from datasets import Dataset
 from tqdm.auto import tqdm
 
 from ..data.corpora import SIDES, is_pair, read_lines
 from ..translation.files import translate_files
 from ..translation.packing import Packing
+from ..translation.parts import parts_of
 from ..translation.shares import processes_of_launch
 from .checkpoints import TMP, checkpoints, discard, publish, write_whole
 from .recipe import CorpusRecipe, Recipe
-from .run_folder import check_run, check_same_recipe, is_finished, is_trained, state_of
+from .run_folder import (
+    PROVENANCE,
+    RESULT,
+    check_run,
+    check_same_data,
+    check_same_recipe,
+    is_finished,
+    is_trained,
+    provenance,
+    provenance_of,
+    state_of,
+)
 from .splits import load_splits
-from .train import TrainingResult, mixed_precision, train
+from .train import TrainingResult, check_requirements, mixed_precision, train
 
 SUMMARY, FORWARD, BACKWARD = "teachers.json", "forward", "backward"
 
@@ -49,35 +64,47 @@ def train_recipe(
         resume: go on wherever it stopped: with a teacher, its translation, or the model.
 
     Raises:
-        FileExistsError, ValueError: see `train`; for teachers of another run, and for `from_model` with teachers.
+        FileExistsError, FileNotFoundError, ValueError: see `train`; for teachers of another run or corpus, or that are
+            gone, and for `from_model` with teachers.
     """
     if recipe.diversification is None:
         return train(recipe, run, resume=resume, overwrite=overwrite, from_model=from_model)
     if from_model:
         raise ValueError("--from goes on with one model, and diversification trains three: leave one of them out")
     folder, processes = folder_of_teachers(run), processes_of_launch()
-    begun = resume and bool(checkpoints(run))  # the model, so that all pairs are there
+    among_teachers = resume and not overwrite and (folder / PROVENANCE).exists() and not is_begun(run)
+    for each in (recipe, recipe.teacher()):
+        check_requirements(each)
     if processes.is_main_process:
-        if begun or overwrite or not (resume and folder.exists()):
+        if among_teachers:
+            go_on(folder, recipe)
+        else:
             check_run(recipe, run, resume, overwrite, from_model)
-        if not resume:
-            begin(folder, run, recipe, overwrite)
+            if not resume:
+                begin(folder, run, recipe, overwrite)
+            elif not folder.exists():
+                raise FileNotFoundError(
+                    f"{folder} is gone, whose pairs {run} is trained on: bring it back, or start anew with --overwrite"
+                )
     processes.wait_for_everyone()
-    if not begun:
+    if among_teachers or not resume:
         for name, teacher in teachers(recipe, folder).items():
-            with seconds_of(folder, f"{name} teacher"):
-                stopped = train_teacher(teacher, folder, name)
-            if stopped:
+            if stopped := train_teacher(teacher, folder, name):
                 return stopped
-            with seconds_of(folder, f"{name} translation"):
-                translate_training_set(teacher, folder, name)
+            translate_training_set(teacher, folder, name)
         if processes.is_main_process:
             write_further(folder, list(teachers(recipe, folder)))
         processes.wait_for_everyone()
     further = folder / "further.source", folder / "further.target"
     distils = recipe.diversification.distillation > 0
     taught_by = [folder / name / "model" for name in teachers(recipe, folder) if distils and name != BACKWARD]
-    return train(recipe, run, resume=begun, overwrite=not begun, further=further, teachers=taught_by)
+    begun = is_begun(run)
+    return train(recipe, run, resume=resume and begun, overwrite=not begun, further=further, teachers=taught_by)
+
+
+def is_begun(run: Path) -> bool:
+    """Whether there is anything of a training that cost time."""
+    return bool(checkpoints(run)) or (run / "model").exists()
 
 
 def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
@@ -102,8 +129,21 @@ def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
     for split in ("train", "validation"):
         for side in SIDES:
             write_lines(aside / f"{split}.{side}", splits[split][side])
-    write_whole(aside / SUMMARY, json.dumps({"seconds": {}}))
+    write_whole(aside / SUMMARY, json.dumps({"minutes": {}}))
+    write_whole(aside / PROVENANCE, json.dumps(provenance_now(recipe, splits, {}), indent=2))
     publish(aside, folder)
+
+
+def go_on(folder: Path, recipe: Recipe) -> None:
+    """Raise where the corpus is not the one that the teachers in `folder` have begun with."""
+    before = provenance_of(folder)
+    now = provenance_now(recipe, load_splits(recipe.corpus), before)
+    check_same_data(before, now, folder)
+    write_whole(folder / PROVENANCE, json.dumps(now, indent=2))
+
+
+def provenance_now(recipe: Recipe, splits: dict[str, Dataset], before: dict) -> dict:
+    return provenance(splits, processes_of_launch().num_processes, mixed_precision(recipe), before)
 
 
 def teachers(recipe: Recipe, folder: Path) -> dict[str, Recipe]:
@@ -111,12 +151,12 @@ def teachers(recipe: Recipe, folder: Path) -> dict[str, Recipe]:
     source, target = recipe.corpus.source_lang, recipe.corpus.target_lang
 
     def teacher(languages: tuple[str, str], sides: tuple[str, ...], number: int = 0) -> Recipe:
-        train, validation = ([str(folder / f"{split}.{side}") for side in sides] for split in ("train", "validation"))
         corpus = CorpusRecipe(
             source_lang=languages[0],
             target_lang=languages[1],
-            train=train,
-            validation=validation,
+            folder=str(folder),
+            train=[f"train.{side}" for side in sides],
+            validation=[f"validation.{side}" for side in sides],
             max_length=recipe.corpus.max_length,
         )
         alike = recipe.teacher()
@@ -133,13 +173,29 @@ def train_teacher(teacher: Recipe, folder: Path, name: str) -> TrainingResult | 
     """Train it, or go on, unless it is finished; returns how it was stopped before its end."""
     run = folder / name
     newest = checkpoints(run)[-1:]
-    if newest and is_finished(run, state := state_of(newest[0])) and is_trained(teacher, state):
+    if newest:
         check_same_recipe(teacher, run)
-        return None
-    written(folder, name).unlink(missing_ok=True)  # of a teacher that has been given more updates
+        if is_finished(run, state := state_of(newest[0])) and is_trained(teacher, state):
+            tell_minutes(folder, f"{name} teacher", minutes_of(run))
+            return None
+    forget(written(folder, name))  # of a teacher that has been given more updates
     tqdm.write(f"the {name} teacher, {teacher.corpus.source_lang}-{teacher.corpus.target_lang}:")
     result = train(teacher, run, resume=bool(newest), overwrite=not newest)
-    return None if result.model else result
+    if not result.model:
+        return result
+    tell_minutes(folder, f"{name} teacher", minutes_of(run))
+    return None
+
+
+def minutes_of(run: Path) -> float:
+    return json.loads((run / RESULT).read_text("utf-8"))["minutes"]
+
+
+def forget(translation: Path) -> None:
+    translation.unlink(missing_ok=True)
+    parts = parts_of(translation)
+    if parts.exists():
+        discard(parts)
 
 
 def written(folder: Path, name: str) -> Path:
@@ -148,16 +204,18 @@ def written(folder: Path, name: str) -> Path:
 
 
 def translate_training_set(teacher: Recipe, folder: Path, name: str) -> None:
-    output, reads = written(folder, name), Path(teacher.corpus.train[0])  # type: ignore[index]
+    output, reads = written(folder, name), folder / teacher.corpus.train[0]  # type: ignore[index]
     if output.exists():
         return
     packed: Packing | None = "bfloat16" if mixed_precision(teacher) and not torch.cuda.is_available() else None
+    begin = time.monotonic()
     # A source that is cut is one that training drops, with what became of it.
     translate_files(str(folder / name / "model"), [reads], output, packed=packed, truncation=True, progress=True)
+    tell_minutes(folder, f"{name} translation", (time.monotonic() - begin) / 60)
 
 
 def write_further(folder: Path, names: list[str]) -> None:
-    """The pairs that the teachers of these names add, without those that say what the corpus says, or nothing.
+    """The pairs that the teachers of these names add, without those that say what their own line says, or nothing.
 
     Raises:
         ValueError: if there are none.
@@ -204,14 +262,7 @@ def summary(folder: Path) -> Iterator[dict]:
     write_whole(folder / SUMMARY, json.dumps(told, indent=2))
 
 
-@contextmanager
-def seconds_of(folder: Path, what: str) -> Iterator[None]:
-    """Add up how long a step takes, in as many goes as it needs."""
-    begin = time.monotonic()
-    try:
-        yield
-    finally:
-        if processes_of_launch().is_main_process:
-            with summary(folder) as told:
-                seconds = told["seconds"].get(what, 0) + time.monotonic() - begin
-                told["seconds"][what] = round(seconds, 1)
+def tell_minutes(folder: Path, what: str, minutes: float) -> None:
+    if processes_of_launch().is_main_process:
+        with summary(folder) as told:
+            told["minutes"][what] = round(minutes, 1)

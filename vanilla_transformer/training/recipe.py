@@ -209,6 +209,8 @@ class Recipe:
                     )
         if self.diversification is not None:
             problems += self.diversification.problems(training)
+            if self.model is None or self.tokenizer is None:
+                problems.append("diversification trains from the start: give the recipe sections model and tokenizer")
             if self.task != "translation":
                 problems.append(f"diversification is for task=translation, and the task is {self.task}: leave it out")
             elif not problems:

@@ -6,18 +6,18 @@ import math
 import os
 import platform
 import re
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
-import yaml
 from datasets import Dataset
 from transformers import EarlyStoppingCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..interop.loading import check_folder, check_tokenizer
-from .checkpoints import checkpoints
-from .recipe import Recipe
+from .checkpoints import TMP, checkpoints
+from .recipe import Recipe, load_recipe
 from .splits import fingerprint
 
 PROVENANCE, RESULT = "provenance.json", "result.json"
@@ -33,7 +33,7 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
         if overwrite:
             raise ValueError("--overwrite deletes a training and --resume goes on with it: give only one of them")
         if not checkpoints(run):
-            anew = "anew with --overwrite" if run.is_dir() and any(run.iterdir()) else "without --resume"
+            anew = "anew with --overwrite" if run.is_dir() and content(run) else "without --resume"
             raise ValueError(f"{run} has no whole checkpoint to resume from: start {anew}")
         check_same_recipe(recipe, run)
         state = state_of(checkpoints(run)[-1])
@@ -50,12 +50,17 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
         check_tokenizer(Path(from_model))
     if run.exists() and not run.is_dir():
         raise FileExistsError(f"{run} is a file: name a folder for the run with -o")
-    if run.exists() and any(run.iterdir()):
+    if content(run):
         if not overwrite:
             hint = f"go on from {checkpoints(run)[-1].name} with --resume, or " if checkpoints(run) else ""
             raise FileExistsError(f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o")
         if not (run / "recipe.yaml").exists():
             raise FileExistsError(f"{run} has no recipe.yaml, so it is no run, and is not deleted: choose another -o")
+
+
+def content(run: Path) -> bool:
+    """Whether there is more in a run folder than what was half-written when it was killed."""
+    return run.exists() and not all(path.name.startswith(TMP) for path in run.iterdir())
 
 
 def state_of(checkpoint: Path) -> TrainerState:
@@ -94,14 +99,14 @@ LENGTH = {"training.max_steps", "training.num_train_epochs"}
 def may_change(recipe: Recipe) -> set[str]:
     """What of a recipe need not be the same when a training goes on."""
     t = recipe.training
-    free = {"training.patience"}
+    free = {"training.patience", "corpus.folder"}  # what stands in it is compared by itself: see `check_same_data`
     if not t.patience and t.average == "last":  # or the BLEU of other sentences would be compared
         free.add("training.eval_pairs")
     return free if falls_to_zero(recipe) else free | LENGTH
 
 
 def check_same_recipe(recipe: Recipe, run: Path) -> None:
-    before = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
+    before = load_recipe(str(run / "recipe.yaml")).to_dict()  # with defaults for what an older version did not know
     now = recipe.to_dict()
     free = may_change(recipe)
     changed: dict[str, str] = {}
@@ -138,14 +143,21 @@ def early_stopping(recipe: Recipe) -> list:
     return [Patience(recipe.training.patience)] if recipe.training.patience else []
 
 
-def provenance(splits: dict[str, Dataset], processes: int, bf16: bool) -> dict:
-    """What a run depends on beside its recipe."""
+def provenance_of(run: Path) -> dict:
+    return json.loads((run / PROVENANCE).read_text("utf-8"))
+
+
+def provenance(splits: dict[str, Dataset], processes: int, bf16: bool, before: dict) -> dict:
+    """What a run depends on beside its recipe; `before` is what was told of it when it was left."""
+    machines, here = before.get("machines", []), machine()
     return {
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
         "processes": processes,
         "bf16": bf16,
         "data": {name: {"pairs": len(split), "sha256": fingerprint(split)} for name, split in splits.items()},
+        "commands": [*before.get("commands", []), sys.argv],
+        "machines": machines if here in machines[-1:] else [*machines, here],
     }
 
 

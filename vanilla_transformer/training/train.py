@@ -12,7 +12,6 @@ RUN/result.json       validation scores of both
 import json
 import math
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,8 +51,8 @@ from .run_folder import (
     check_same_data,
     early_stopping,
     is_trained,
-    machine,
     provenance,
+    provenance_of,
     state_of,
 )
 from .splits import load_splits, tokenize, version_of
@@ -99,21 +98,13 @@ def train(
         FileExistsError: if `run` has content, and neither `resume` nor `overwrite` is set.
         ValueError: for recipes that contradict the run or the model to start from, and for corpora that are refused.
     """
-    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
-        raise ValueError(
-            "recipes divide batches among processes (DDP), and accelerate was told to shard parameters (FSDP): launch "
-            "with another configuration, or shard with scripts/run_translation.py"
-        )
+    check_requirements(recipe)
     if recipe.diversification and (further is None or bool(recipe.diversification.distillation) != bool(teachers)):
         raise ValueError("the recipe has a section `diversification`: call `train_recipe`, which trains its teachers")
     processes = processes_of_launch()
     if processes.is_main_process:
         check_run(recipe, run, resume, overwrite, from_model)
     processes.wait_for_everyone()  # the first one writes only behind the next such line
-    if recipe.training.optimizer == "muon":
-        check_muon()
-    if recipe.training.report_to == "tensorboard":
-        check_tensorboard()
     task = TASKS[recipe.task](recipe)
     set_seed(recipe.training.seed)
     with processes.main_process_first():  # which writes files that the others read
@@ -145,8 +136,8 @@ def train(
     check_precision(recipe, arguments)
     one_device(arguments)
     if processes.is_main_process:
-        before = json.loads((run / PROVENANCE).read_text("utf-8")) if resume else {}
-        now = provenance(splits, processes.num_processes, mixed_precision(recipe))
+        before = provenance_of(run) if resume else {}
+        now = provenance(splits, processes.num_processes, mixed_precision(recipe), before)
         if resume:
             check_same_data(before, now, run)
         else:
@@ -156,9 +147,6 @@ def train(
         write_whole(run / "recipe.yaml", yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
         if not resume:
             tokenizer.save_pretrained(run / "tokenizer")
-        now["commands"] = [*before.get("commands", []), sys.argv]
-        machines, here = before.get("machines", []), machine()
-        now["machines"] = machines if here in machines[-1:] else [*machines, here]
         write_whole(run / PROVENANCE, json.dumps(now, indent=2))
     training = recipe.training
     if training.max_steps and training.warmup_steps >= training.max_steps:
@@ -217,8 +205,6 @@ def new_base(task: TranslationTask, train_pairs: Dataset, teacher: Path | None =
     if teacher:
         tokenizer = AutoTokenizer.from_pretrained(teacher)
     elif recipe.tokenizer.path is not None:
-        if not Path(recipe.tokenizer.path).exists() and recipe.tokenizer.path.count("/") > 1:
-            raise FileNotFoundError(f"tokenizer.path={recipe.tokenizer.path} does not exist: name its folder")
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer.path)
     else:
         learned = None
@@ -351,10 +337,20 @@ def check_precision(recipe: Recipe, arguments: Seq2SeqTrainingArguments) -> None
         )
 
 
-def check_tensorboard() -> None:
-    """Raises: ImportError, without tensorboard."""
-    if not is_tensorboard_available():
+def check_requirements(recipe: Recipe) -> None:
+    """Raise for what is not there, or not possible as accelerate was launched: before any work."""
+    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+        raise ValueError(
+            "recipes divide batches among processes (DDP), and accelerate was told to shard parameters (FSDP): launch "
+            "with another configuration, or shard with scripts/run_translation.py"
+        )
+    if recipe.training.optimizer == "muon":
+        check_muon()
+    if recipe.training.report_to == "tensorboard" and not is_tensorboard_available():
         raise ImportError("training.report_to=tensorboard needs tensorboard: pip install tensorboard")
+    tokenizer = recipe.tokenizer and recipe.tokenizer.path
+    if tokenizer and tokenizer.count("/") > 1 and not Path(tokenizer).exists():  # and no id of the Hub
+        raise FileNotFoundError(f"tokenizer.path={tokenizer} does not exist: name its folder")
 
 
 BLIND = 0.05  # nats a token

@@ -16,6 +16,11 @@ PART = 2000  # lines of the input
 Line = TypeVar("Line")
 
 
+def parts_of(output: Path) -> Path:
+    """Where its parts are, in the same file system."""
+    return output.with_name(f"{output.name}.parts")
+
+
 class Parts:
     """The parts of `output`, of which this process does every n-th that is not there yet.
 
@@ -30,7 +35,7 @@ class Parts:
 
     def __init__(self, output: Path, asked: dict, lines: int, processes: PartialState):
         self.processes, self.output, self.lines = processes, output.resolve(), lines  # of a link, where it leads to
-        self.folder = self.output.with_name(f"{self.output.name}.parts")  # in the same file system
+        self.folder = parts_of(self.output)
         note, asked = self.folder / "asked.json", json.loads(json.dumps(asked))
         if self.processes.is_main_process:
             before = json.loads(note.read_text("utf-8")) if note.exists() else {}  # what nobody knows of is another's
