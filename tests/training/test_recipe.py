@@ -1,6 +1,8 @@
 import pytest
+import torch
 from huggingface_hub.errors import StrictDataclassError
 
+from vanilla_transformer import VanillaTransformerForSeq2SeqLM
 from vanilla_transformer.training.recipe import Recipe, expand, load_recipe, recipe_names
 
 
@@ -8,6 +10,15 @@ def test_all_shipped_recipes_are_valid():
     assert {"phrasebook", "copy", "multi30k-en-de", "multi30k-en-fr"} <= set(recipe_names())
     for name in recipe_names():
         assert isinstance(load_recipe(name), Recipe)
+
+
+@pytest.mark.parametrize("name, millions", [("multi30k-en-de", 4), ("multi30k-en-de-best", 8)])
+def test_recipes_of_multi30k_are_as_small_as_they_say(name, millions):
+    for other in (name, name.replace("-de", "-fr")):
+        with torch.device("meta"):
+            recipe = load_recipe(other)
+            model = VanillaTransformerForSeq2SeqLM(recipe.model_config(recipe.tokenizer.vocab_size))
+        assert (millions - 2) * 1e6 < model.num_parameters() <= millions * 1e6
 
 
 def test_settings_change_a_recipe_and_have_the_fields_types():
