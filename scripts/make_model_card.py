@@ -159,15 +159,10 @@ def told_of_teachers(folder: Path, diversification: dict) -> str:
     """What a data diversification took before the training, and gave it."""
     told = json.loads((folder / SUMMARY).read_text("utf-8"))
     minutes, pairs = sum(told["minutes"].values()), told["pairs"]["teachers"]
-    count, share = diversification["forward_teachers"], diversification["distillation"]
-    learned = (
-        f" It learned by {share:.0%} the distributions of those from source to target, and not the next token alone "
-        "(word-level knowledge distillation, Kim and Rush 2016)."
-    )
     return (
-        f" Before it, {count + 1} teachers, one of them back from the target, and their translations of the training "
-        f"set (data diversification, Nguyen et al. 2020) took {minutes:.1f} minutes: {pairs:,} further "
-        "pairs." + (learned if share else "")
+        f" Before it, {diversification['forward_teachers'] + 1} teachers, one of them back from the target, and their "
+        f"translations of the training set (data diversification, Nguyen et al. 2020) took {minutes:.1f} minutes: "
+        f"{pairs:,} further pairs."
     )
 
 

@@ -158,11 +158,9 @@ def test_teachers_are_told(tmp_path, monkeypatch):
     (tmp_path / "teachers.json").write_text(
         json.dumps({"minutes": minutes, "pairs": {"corpus": 29000, "teachers": 47732}})
     )
-    asked = {"forward_teachers": 2, "distillation": 0.0}
+    asked = {"forward_teachers": 2}
     told = make_model_card.told_of_teachers(tmp_path, asked)
     assert "3 teachers" in told and "took 12.5 minutes" in told and told.endswith("47,732 further pairs.")
-    told = make_model_card.told_of_teachers(tmp_path, {**asked, "distillation": 0.75})
-    assert "It learned by 75% the distributions of those from source to target" in told
 
 
 def test_commands_and_machines_of_teachers_are_those_of_the_run(monkeypatch):

@@ -102,23 +102,18 @@ CHUNKS, FEWEST_ROWS = {"cpu": 2**20, "cuda": 2**24}, 128
 class LinearCrossEntropy(torch.autograd.Function):
     """The sum of `cross_entropy` over logits x W^T + b that are never held all at once  (section 5.4): a chunk of rows
     after the other is computed, summed up and turned into its gradient, softmax - (1 - eps) onehot(label) - eps/V.
-    With teachers (`training/distillation.py`), their distribution `chances` is this `share` of what is to be learned.
     """
 
     @staticmethod
-    def forward(ctx, x, weight, bias, labels, label_smoothing: float, chances=None, share=0.0) -> torch.Tensor:
-        """x: (N, D), weight: (V, D), bias: (V,) or None, labels: (N,), all of them tokens -> loss, a number in nats
-
-        chances: from a slice of the N positions to what teachers hold of each token there, (rows, V).
-        """
+    def forward(ctx, x, weight, bias, labels, label_smoothing: float) -> torch.Tensor:
+        """x: (N, D), weight: (V, D), bias: (V,) or None, labels: (N,), all of them tokens -> loss, a number in nats"""
         wanted = ctx.needs_input_grad[:3]
         exact = torch.promote_types(weight.dtype, torch.float32)  # chunks are added up in float32 at least
         grad_x, grad_weight, grad_bias = (
             torch.zeros_like(part, dtype=exact) if want else None
             for part, want in zip((x, weight, bias), wanted, strict=True)
         )
-        label_smoothing *= 1 - share
-        kept = 1 - share - label_smoothing
+        kept = 1 - label_smoothing
         total = torch.zeros((), dtype=torch.float32, device=x.device)
         rows = max(FEWEST_ROWS, CHUNKS.get(x.device.type, 2**20) // len(weight))
         rounded_x, rounded_weight, rounded_bias = rounded(x, weight, bias)
@@ -128,10 +123,6 @@ class LinearCrossEntropy(torch.autograd.Function):
                 logits = linear(part, rounded_weight, rounded_bias)  # logits: (rows, V)
                 grad = logits.softmax(-1)
                 total += (log_normalizer(logits, grad) - kept * logits.gather(1, right)).sum()
-                if chances is not None:
-                    taught = chances(slice(start, start + rows))
-                    total -= share * (taught * logits).sum(dtype=exact)
-                    grad.sub_(taught, alpha=share)
                 if any(wanted):
                     grad.scatter_add_(1, right, grad.new_full(right.shape, -kept))
                 if grad_x is not None:
@@ -156,4 +147,4 @@ class LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_output):
-        return *(None if grad is None else grad * grad_output for grad in ctx.saved_tensors), *[None] * 4
+        return *(None if grad is None else grad * grad_output for grad in ctx.saved_tensors), None, None

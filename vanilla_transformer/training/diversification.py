@@ -96,10 +96,8 @@ def train_recipe(
             write_further(folder, list(teachers(recipe, folder)))
         processes.wait_for_everyone()
     further = folder / "further.source", folder / "further.target"
-    distils = recipe.diversification.distillation > 0
-    taught_by = [folder / name / "model" for name in teachers(recipe, folder) if distils and name != BACKWARD]
     begun = is_begun(run)
-    return train(recipe, run, resume=resume and begun, overwrite=not begun, further=further, teachers=taught_by)
+    return train(recipe, run, resume=resume and begun, overwrite=not begun, further=further)
 
 
 def is_begun(run: Path) -> bool:

@@ -105,24 +105,8 @@ class DiversificationRecipe:
     training set into further pairs. `training` and `model` say what in their recipe is not that of the model."""
 
     forward_teachers: int = 1  # from source to target, of as many seeds; one goes back
-    distillation: float = 0.0  # share of their distributions in what is learned (Kim and Rush 2016, section 3.1)
     training: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
-
-    def problems(self, training: TrainingRecipe) -> list[str]:
-        problems = []
-        if self.forward_teachers < 1:
-            problems.append(
-                f"diversification.forward_teachers={self.forward_teachers}: expected a number of teachers, at least 1"
-            )
-        if not 0 <= self.distillation <= 1:
-            problems.append(f"diversification.distillation={self.distillation}: expected a share, 0 to 1")
-        elif self.distillation and training.r_drop:
-            problems.append(
-                f"training.r_drop={training.r_drop} and diversification.distillation={self.distillation}: expected "
-                "one of them; teachers may have R-Drop, in diversification.training"
-            )
-        return problems
 
 
 @dataclass
@@ -208,7 +192,9 @@ class Recipe:
                         f"{config.max_position_embeddings}, where learned positions end: raise this one, or lower that"
                     )
         if self.diversification is not None:
-            problems += self.diversification.problems(training)
+            count = self.diversification.forward_teachers
+            if count < 1:
+                problems.append(f"diversification.forward_teachers={count}: expected a number of teachers, at least 1")
             if self.model is None or self.tokenizer is None:
                 problems.append("diversification trains from the start: give the recipe sections model and tokenizer")
             if self.task != "translation":

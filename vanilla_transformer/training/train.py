@@ -12,7 +12,6 @@ RUN/result.json       validation scores of both
 import json
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,7 +39,6 @@ from ..translation import Translator
 from ..translation.alignments import choose_heads
 from ..translation.shares import processes_of_launch
 from .checkpoints import checkpoints, discard, mean_weights, publish, remove_unfinished, write_whole, writing
-from .distillation import Teachers
 from .memory import keep_freed_memory
 from .muon import check_muon
 from .recipe import Recipe
@@ -80,7 +78,6 @@ def train(
     overwrite: bool = False,
     from_model: str | None = None,
     further: tuple[Path, Path] | None = None,
-    teachers: Sequence[Path] = (),
 ) -> TrainingResult:
     """Train as `recipe` says and leave the finished model in `run`/model.
 
@@ -91,15 +88,13 @@ def train(
             the recipe's sections `model` and `tokenizer` must agree with it or be null.
         further: two parallel text files, of training pairs from which no vocabulary is learned: those of the
             recipe's teachers, see `diversification.py`.
-        teachers: folders of finished models, whose vocabulary the model takes and whose distributions it learns, by
-            the recipe's `diversification.distillation`.
 
     Raises:
         FileExistsError: if `run` has content, and neither `resume` nor `overwrite` is set.
         ValueError: for recipes that contradict the run or the model to start from, and for corpora that are refused.
     """
     check_requirements(recipe)
-    if recipe.diversification and (further is None or bool(recipe.diversification.distillation) != bool(teachers)):
+    if recipe.diversification and further is None:
         raise ValueError("the recipe has a section `diversification`: call `train_recipe`, which trains its teachers")
     processes = processes_of_launch()
     if processes.is_main_process:
@@ -116,7 +111,7 @@ def train(
     elif from_model:
         tokenizer, model = load_base(task, from_model)
     else:
-        tokenizer, model = new_base(task, splits["train"], *teachers[:1])
+        tokenizer, model = new_base(task, splits["train"])
     if model.can_generate():
         model.generation_config.update(**task.generation_settings())
     if further is not None:
@@ -160,11 +155,6 @@ def train(
         f"most {budget:,} padded tokens a side in an update; checkpoints in {run}"
     )
 
-    taught = None
-    if recipe.diversification and teachers:
-        dtype = torch.bfloat16 if mixed_precision(recipe) else torch.float32
-        options = {"dtype": dtype, "attn_implementation": attention}
-        taught = Teachers(teachers, recipe.diversification.distillation, arguments.device, **options)
     stop = StopOnInterrupt()
     trainer = RecipeTrainer(
         model=model,
@@ -176,7 +166,6 @@ def train(
         callbacks=[stop, *early_stopping(recipe)],
         task=task,
         validation_text=splits["validation"],
-        teachers=taught,
     )
     if processes.is_main_process:
         remove_unfinished(run)
@@ -197,14 +186,12 @@ def train(
     return TrainingResult(run, run / "model", step, splits)
 
 
-def new_base(task: TranslationTask, train_pairs: Dataset, teacher: Path | None = None):
+def new_base(task: TranslationTask, train_pairs: Dataset):
     """A tokenizer learned from the training pairs, or a given one, and a model with fresh weights."""
     recipe = task.recipe
     if recipe.model is None or recipe.tokenizer is None:
         raise ValueError("the recipe has no model or no tokenizer section: only `--from MODEL` can fill it in")
-    if teacher:
-        tokenizer = AutoTokenizer.from_pretrained(teacher)
-    elif recipe.tokenizer.path is not None:
+    if recipe.tokenizer.path is not None:
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer.path)
     else:
         learned = None

@@ -22,7 +22,6 @@ from transformers.utils import logging
 from ..data.batching import TokenBudgetSampler
 from ..model.loss import IGNORED_LABEL
 from .checkpoints import TMP, checkpoints, publish, rotate, select, writing
-from .distillation import Teachers, distillation_loss
 from .muon import muon_with_adam
 from .r_drop import r_drop_loss
 from .splits import lengths_of
@@ -33,11 +32,6 @@ logger = logging.get_logger(__name__)
 
 class DivergenceError(ValueError):
     """A loss that is no number, or that no training comes back from."""
-
-
-def last_states(model, inputs: dict) -> torch.Tensor:
-    """What the decoder ends with, (B, T, D), and hardly any logits."""
-    return model(**inputs, use_cache=False, output_hidden_states=True, logits_to_keep=1).decoder_hidden_states[-1]
 
 
 def model_vocabulary(model) -> int:
@@ -51,16 +45,12 @@ class RecipeTrainer(Seq2SeqTrainer):
     Args:
         task: what is trained, see `tasks.py`.
         validation_text: pairs (`source`, `target`), the first `eval_pairs` of which are decoded at each evaluation.
-        teachers: by whose distributions the model learns as well.
         The rest are those of `Seq2SeqTrainer`; `processing_class` is the tokenizer.
     """
 
-    def __init__(
-        self, *args, task: TranslationTask, validation_text: Dataset, teachers: Teachers | None = None, **kwargs
-    ):
+    def __init__(self, *args, task: TranslationTask, validation_text: Dataset, **kwargs):
         super().__init__(*args, **kwargs)
         self.task = task
-        self.teachers = teachers
         self.recipe = task.recipe.training
         self.training_collator = task.training_collator(self.processing_class)
         self.count_anew()
@@ -151,41 +141,20 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:  # the loss of an evaluation is that of the next token alone, so that it can be compared
-            if self.teachers:
-                return self.per_item(self.distillation_loss(model, dict(inputs), self.teachers), num_items_in_batch)
             if self.recipe.r_drop and self.state.global_step >= self.recipe.r_drop_after:
-                return self.per_item(self.r_drop_loss(model, dict(inputs)), num_items_in_batch)
+                return self.r_drop_loss(model, dict(inputs), num_items_in_batch)
             inputs = {**inputs, "label_smoothing": self.recipe.label_smoothing, "skip_logits": True}
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
-    def per_item(self, total: torch.Tensor, num_items_in_batch) -> torch.Tensor:
-        """This process' part of the mean over the tokens of all of them."""
-        return total / num_items_in_batch * self.accelerator.num_processes
-
-    def r_drop_loss(self, model, inputs: dict) -> torch.Tensor:
-        labels = self.teacher_forcing(inputs)
-        x = last_states(model, {name: torch.cat([x, x]) for name, x in inputs.items()})  # (2 B, T, D)
-        with self.accelerator.autocast():
-            return r_drop_loss(self.head(), x, labels, self.recipe.label_smoothing, self.recipe.r_drop)
-
-    def distillation_loss(self, model, inputs: dict, teachers: Teachers) -> torch.Tensor:
-        labels = self.teacher_forcing(inputs)
-        kept = labels != IGNORED_LABEL
-        chances = teachers.read(inputs, kept)
-        x = last_states(model, inputs)[kept]  # (N, D)
-        with self.accelerator.autocast():
-            smoothing, share = self.recipe.label_smoothing, teachers.share
-            return distillation_loss(self.head(), x, labels[kept], smoothing, share, chances)
-
-    def teacher_forcing(self, inputs: dict) -> torch.Tensor:
-        """Take the labels out of `inputs`, which get what a decoder reads before each of them."""
-        labels = inputs.pop("labels")
-        plain = self.accelerator.unwrap_model(self.model)
+    def r_drop_loss(self, model, inputs: dict, num_items_in_batch) -> torch.Tensor:
+        labels, plain = inputs.pop("labels"), self.accelerator.unwrap_model(model)
         inputs["decoder_input_ids"] = plain.prepare_decoder_input_ids_from_labels(labels)
-        return labels
-
-    def head(self) -> torch.nn.Linear:
-        return self.accelerator.unwrap_model(self.model).lm_head
+        twice = {name: torch.cat([x, x]) for name, x in inputs.items()}
+        outputs = model(**twice, use_cache=False, output_hidden_states=True, logits_to_keep=1)
+        x = outputs.decoder_hidden_states[-1]  # (2 B, T, D)
+        with self.accelerator.autocast():
+            total = r_drop_loss(plain.lm_head, x, labels, self.recipe.label_smoothing, self.recipe.r_drop)
+        return total / num_items_in_batch * self.accelerator.num_processes  # this one's part of the mean over tokens
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
         """Loss in nats per target token over the whole set, what the task measures, and some of its outputs."""
