@@ -107,19 +107,34 @@ def how(evaluation: dict) -> str:
     )
 
 
-def row(data: str, weights: str, search: str, score: dict, milliseconds: str = "") -> list:
-    return [data, weights, search, score["name"], f"{score['score']:.2f}", f"`{score['signature']}`", milliseconds]
-
-
 def table(head: str, rows: list[list]) -> str:
-    def line(cells: list) -> str:  # a bar is a part of sacreBLEU's signatures, and may be one of a word
+    def line(cells: list) -> str:  # a bar may be a part of a word
         return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
     columns = head.split(" | ")
     return "\n".join([line(columns), "|---" * len(columns) + "|", *map(line, rows)])
 
 
-SCORES = "data | weights | decoding | metric | score | signature | ms a sentence, in batches (on, processes x threads)"
+MILLISECONDS = "ms a sentence, in batches (on, processes x threads)"
+
+
+def table_of_scores(rows: list[tuple[list[str], list[dict], str]]) -> str:
+    """A line for each (data, weights, decoding), a column for each metric, and what their numbers are by.
+
+    Args:
+        rows: those three; the scores, each with `name`, `signature` and `score`; and the milliseconds a sentence.
+    """
+
+    def metric(score: dict) -> tuple[str, str]:
+        return score["name"], score["signature"]
+
+    metrics = list(dict.fromkeys(metric(score) for _, scores, _ in rows for score in scores))
+    lines = []
+    for about, scores, milliseconds in rows:
+        of = {metric(score): f"{score['score']:.2f}" for score in scores}
+        lines.append([*about, *(of.get(each, "") for each in metrics), milliseconds])
+    head = " | ".join(["data", "weights", "decoding", *(name for name, _ in metrics), MILLISECONDS])
+    return "\n".join([table(head, lines), "", *(f"- {name}: `{signature}`" for name, signature in metrics)])
 
 
 def searches(report: dict) -> str:
@@ -183,22 +198,21 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     machines = " then ".join(f"{m['processor']} ({m['threads']} threads)" for m in provenance["machines"])
     kept = WEIGHTS[result["weights"]].format(count)
     scores = [
-        row(
-            Path(e["source"]).name,
-            kept if is_of_the_model(e) else Path(e["model"]).name,
-            how(e),
-            score,
+        (
+            [Path(e["source"]).name, kept if is_of_the_model(e) else Path(e["model"]).name, how(e)],
+            e["scores"],
             "{:.1f} ({device}, {processes} x {threads})".format(1000 * e["seconds"] / e["pairs"], **e["settings"]),
         )
         for e in evaluations
-        for score in e["scores"]
     ]
     searched = how({"settings": {**result["decoding"], "dtype": "float32", "packed": None}})
     scores += [
-        row("validation", WEIGHTS[which].format(count), searched, {"name": name, **score})
+        (
+            ["validation", WEIGHTS[which].format(count), searched],
+            [{"name": name, **score} for name, score in values.items() if isinstance(score, dict)],
+            "",
+        )
         for which, values in result["validation"].items()
-        for name, score in values.items()
-        if isinstance(score, dict)
     ]
     losses = {which: values["loss"] for which, values in result["validation"].items()}
     exchanged = result["validation"][result["weights"]].get("loss_of_exchanged_sources", math.nan)
@@ -210,7 +224,9 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     ]
     diversification = recipe.get("diversification")
     teachers = told_of_teachers(folder_of_teachers(arguments.run), diversification) if diversification else ""
-    commands = [command_line(words, provenance["processes"]) for _, *words in provenance["commands"]]
+    run = arguments.run.resolve()  # wherever that was
+    told_words = [[str(arguments.run) if Path(w) == run else w for w in words] for _, *words in provenance["commands"]]
+    commands = [command_line(words, provenance["processes"]) for words in told_words]
     return f"""---
 {metadata(arguments, recipe, evaluations).to_yaml()}
 ---
@@ -235,7 +251,7 @@ beside the weights.
 
 ## Scores
 
-{table(SCORES, scores)}
+{table_of_scores(scores)}
 
 Greedy search against beams, on {Path(report["source"]).name}:
 
