@@ -1,9 +1,9 @@
 """A model card for a finished run, every number of it read from files: `model_cards/NAME.md`, with the run's curves.
 
-    vanilla-transformer evaluate RUN/model test.en test.de --beams 1 --json RUN/scores-greedy.json
-    vanilla-transformer evaluate RUN/model test.en test.de --beams 5 --json RUN/scores-beam.json
+    vanilla-transformer evaluate RUN/model test.en test.de --moses de --beams 1 --json RUN/scores-greedy.json
+    vanilla-transformer evaluate RUN/model test.en test.de --moses de --beams 5 --json RUN/scores-beam.json
     vanilla-transformer report RUN/model --source val.en --reference val.de --training train.de -o RUN/report.json
-    python scripts/make_model_card.py RUN --dataset "Multi30k task 1" --dataset-id bentrevett/multi30k \\
+    python scripts/make_model_card.py RUN --dataset "Multi30k task 1" --dataset-id romrawinjp/multi30k \\
         --terms "non-commercial research and education" --license cc-by-nc-4.0
 """
 
@@ -64,7 +64,7 @@ def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
             task_type="translation",
             dataset_type=arguments.dataset_id or arguments.dataset,
             dataset_name=f"{arguments.dataset}, {Path(evaluation['source']).name}",
-            dataset_config=Path(evaluation["source"]).name,  # by which results are told apart; names are not read
+            dataset_split=Path(evaluation["source"]).name.split(".")[0],  # by which results are told apart
             metric_type=ON_THE_HUB[score["name"]],
             metric_name=f"{score['name']} ({how(evaluation)}; {score['signature']})",
             metric_value=round(score["score"], 2),
@@ -89,6 +89,14 @@ def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
 def is_of_the_model(evaluation: dict) -> bool:
     """Or else of a checkpoint of its run, which the table of the card has beside it, and which is not shared."""
     return Path(evaluation["model"]).name == "model"
+
+
+def example(evaluation: dict) -> str:
+    """The first sentence of a test set, and what the pipeline makes of it."""
+    first, settings = evaluation["examples"][0], evaluation["settings"]
+    source, translation = (json.dumps(first[of], ensure_ascii=False) for of in ("source", "translation"))
+    search = ", ".join(f"{name}={settings[name]}" for name in ("num_beams", "length_penalty"))
+    return f"print(translator({source}, {search}))\n# [{{'translation_text': {translation}}}]"
 
 
 def departures(network: dict) -> str:
@@ -220,13 +228,15 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     network = architecture(VanillaTransformerConfig.from_pretrained(arguments.run / "model"))
     told = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip()
     variables = [
-        f"export {name}=...  # the folder of the data" for name in sorted(set(re.findall(r"\$\{?(\w+)", told)))
+        f"export {name}=...  # the folder of the data that `corpus` names below"
+        for name in sorted(set(re.findall(r"\$\{?(\w+)", told)))
     ]
     diversification = recipe.get("diversification")
     teachers = told_of_teachers(folder_of_teachers(arguments.run), diversification) if diversification else ""
     run = arguments.run.resolve()  # wherever that was
     told_words = [[str(arguments.run) if Path(w) == run else w for w in words] for _, *words in provenance["commands"]]
-    commands = [command_line(words, provenance["processes"]) for words in told_words]
+    first, *further = [command_line(words, provenance["processes"]) for words in told_words]
+    commands = [first, *(f"{again}  # it had been interrupted" for again in further)]
     return f"""---
 {metadata(arguments, recipe, evaluations).to_yaml()}
 ---
@@ -235,15 +245,18 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
 
 A Transformer of "Attention Is All You Need" that translates {source} to {target}, {departures(network)}:
 {result["parameters"]:,} parameters, trained by
-[vanilla_transformer](https://pypi.org/project/vanilla-transformer/).
+vanilla_transformer, a plugin for transformers 5.
 
 ## Use
+
+With the package (`pip install .` in a checkout of vanilla_transformer):
 
 ```python
 import vanilla_transformer
 from transformers import pipeline
 
 translator = pipeline("translation", model="{arguments.hub_id or arguments.run / "model"}")
+{example(next(filter(is_of_the_model, evaluations)))}
 ```
 
 Without the package, `AutoModelForSeq2SeqLM.from_pretrained(..., trust_remote_code=True)` reads the code that stands

@@ -22,16 +22,16 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     settings = [word for setting in SMALL for word in ("--set", setting)]
     monkeypatch.setattr(sys, "argv", ["vanilla-transformer", "train", "copy", "-o", str(tmp_path / "run"), *settings])
     assert main(sys.argv[1:]) == 0
-    for name, lines in (("test.en", ENGLISH), ("test.fr", FRENCH)):
+    for name, lines in (("test.en", ENGLISH), ("valid.fr", FRENCH)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    files = {"1": ("test.en", "test.fr"), "2": ("test.fr", "test.en")}
+    files = {"1": ("test.en", "valid.fr"), "2": ("valid.fr", "test.en")}
     for beams, pair in files.items():
         words = ["--beams", beams, "--moses", "fr", "--json", f"{beams}.json"]
         assert main(["evaluate", "run/model", *pair, *words]) == 0
     newest = checkpoints(tmp_path / "run")[-1]  # whose scores are told, and are not those of what is shared
     assert main(["evaluate", f"run/{newest.name}", *files["1"], "--beams", "1", "--json", "3.json"]) == 0
-    about = ["--source", "test.en", "--reference", "test.fr"]
-    assert main(["report", "run/model", *about, "--training", "test.fr", "-o", "report.json"]) == 0
+    about = ["--source", "test.en", "--reference", "valid.fr"]
+    assert main(["report", "run/model", *about, "--training", "valid.fr", "-o", "report.json"]) == 0
     words = ["run", "--name", "tiny-copy", "--dataset", "Copies", "--dataset-id", "me/copies"]
     words += ["--terms", "none of them", "--license", "mit"]
     words += ["--scores", "1.json", "2.json", "3.json", "--report", "report.json"]
@@ -59,7 +59,7 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
         assert f"| validation | {weights} | {searched}, float32 | {score:.2f} | " in text
     kept = {"newest": "newest weights", "mean": "mean of 2 checkpoints"}[result["weights"]]
     assert f"The\nweights are {kept}: checkpoint-1" in text
-    rows = [line for line in text.splitlines() if line.startswith(("| test", "| validation"))]
+    rows = [line for line in text.splitlines() if line.startswith(("| test", "| valid"))]
     assert len(rows) == 5 and {len(re.split(r"(?<!\\)\|", line)) for line in rows} == {10}
     for score in scores:
         assert f"- {score['name']}: `{score['signature']}`\n" in text
@@ -77,8 +77,15 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert shown[1]["encoder_attention_heads"] == config["encoder_attention_heads"]
     assert {shown[1][name] for name in ("norm", "residual")} == {"layernorm", "post"}
-    sets = [result["dataset"]["config"] for result in head["model-index"][0]["results"]]
-    assert sets == ["test.en", "test.fr"] and 'pipeline("translation", model="run/model")' in text
+    sets = [result["dataset"] for result in head["model-index"][0]["results"]]
+    assert [(one["name"], one["split"]) for one in sets] == [
+        ("Copies, test.en", "test"),
+        ("Copies, valid.fr", "valid"),
+    ]
+    assert 'pipeline("translation", model="run/model")' in text
+    first = evaluations["1"]["examples"][0]
+    assert f"print(translator({json.dumps(first['source'])}, num_beams=1, length_penalty=" in text
+    assert f"# [{{'translation_text': {json.dumps(first['translation'], ensure_ascii=False)}}}]" in text
     report = json.loads((tmp_path / "report.json").read_text())
     assert [line for line in text.splitlines() if line.startswith("  - ours: ")] == [
         f"  - ours: {sentence['output']}" for sentence in report["worst"][:5]

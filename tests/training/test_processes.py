@@ -14,6 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from accelerate import DistributedType
+from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import launch_command_parser
 from tiny import ENGLISH, ROOT, SMALL, needs_muon, tiny_model
 from transformers import TrainerControl
 
@@ -51,6 +54,17 @@ def train(folder: Path, *how: str, settings=(), resume=False) -> tuple[list[dict
     assert out.count("the model is in") == 1
     state = json.loads((checkpoints(folder)[-1] / "trainer_state.json").read_text())
     return state["log_history"], json.loads((folder / "result.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+def test_configurations_for_gpus_say_what_accelerate_knows(name):
+    """It refuses unknown keys but those of its sections; the layers to be wrapped are ones of the model."""
+    config = load_config_from_file(str(ROOT / "scripts" / "accelerate" / f"{name}.yaml"))
+    assert config.distributed_type == {"ddp": DistributedType.MULTI_GPU, "fsdp": DistributedType.FSDP}[name]
+    options = {action.dest for action in launch_command_parser()._actions}
+    assert config.fsdp_config.keys() <= options
+    layers = config.fsdp_config.get("fsdp_transformer_layer_cls_to_wrap", "").split(",")
+    assert {type(module).__name__ for module in tiny_model().modules()} >= set(filter(None, layers))
 
 
 @pytest.mark.parametrize("optimizer", ["adam", pytest.param("muon", marks=needs_muon)])

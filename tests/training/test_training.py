@@ -246,7 +246,7 @@ def test_an_optimizer_that_is_missing_is_told_before_anything_is_deleted(finishe
 
 def test_a_missing_tensorboard_is_told_before_anything_is_deleted(finished, small_recipe, monkeypatch):
     monkeypatch.setattr(training, "is_tensorboard_available", lambda: False)
-    with pytest.raises(ImportError, match="report_to=tensorboard needs tensorboard: pip install"):
+    with pytest.raises(ImportError, match=r"report_to=tensorboard needs tensorboard: pip install .*\[tensorboard\]"):
         train(small_recipe("training.report_to=tensorboard"), finished.run, overwrite=True)
     assert finished.model.is_dir()
 

@@ -76,13 +76,15 @@ def check_moses(language: str) -> None:
     """Raise, before any work, where `moses_bleu` cannot be had.
 
     Raises:
-        ImportError: without sacremoses (`pip install vanilla-transformer[moses]`).
+        ImportError: without sacremoses (the extra `moses`).
         ValueError: for a language without a list of abbreviations, which sacremoses would take for English.
     """
     try:
         from sacremoses.corpus import NonbreakingPrefixes
     except ImportError as error:
-        raise ImportError("BLEU on tokens of Moses needs sacremoses: pip install sacremoses") from error
+        raise ImportError(
+            "BLEU on tokens of Moses needs sacremoses: pip install 'vanilla-transformer[moses]'"
+        ) from error
     known = set(NonbreakingPrefixes().available_langs.values())
     if language not in known:
         raise ValueError(

@@ -334,7 +334,9 @@ def check_requirements(recipe: Recipe) -> None:
     if recipe.training.optimizer == "muon":
         check_muon()
     if recipe.training.report_to == "tensorboard" and not is_tensorboard_available():
-        raise ImportError("training.report_to=tensorboard needs tensorboard: pip install tensorboard")
+        raise ImportError(
+            "training.report_to=tensorboard needs tensorboard: pip install 'vanilla-transformer[tensorboard]'"
+        )
     tokenizer = recipe.tokenizer and recipe.tokenizer.path
     if tokenizer and tokenizer.count("/") > 1 and not Path(tokenizer).exists():  # and no id of the Hub
         raise FileNotFoundError(f"tokenizer.path={tokenizer} does not exist: name its folder")
