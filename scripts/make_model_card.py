@@ -91,8 +91,10 @@ def is_of_the_model(evaluation: dict) -> bool:
     return Path(evaluation["model"]).name == "model"
 
 
-def example(evaluation: dict) -> str:
-    """The first sentence of a test set, and what the pipeline makes of it."""
+def example(evaluations: list[dict]) -> str:
+    """The first sentence of a test set, and what the pipeline makes of it by the widest search that was scored."""
+    of_the_model = filter(is_of_the_model, evaluations)
+    evaluation = max(of_the_model, key=lambda scored: scored["settings"]["num_beams"])
     first, settings = evaluation["examples"][0], evaluation["settings"]
     source, translation = (json.dumps(first[of], ensure_ascii=False) for of in ("source", "translation"))
     search = ", ".join(f"{name}={settings[name]}" for name in ("num_beams", "length_penalty"))
@@ -256,7 +258,7 @@ import vanilla_transformer
 from transformers import pipeline
 
 translator = pipeline("translation", model="{arguments.hub_id or arguments.run / "model"}")
-{example(next(filter(is_of_the_model, evaluations)))}
+{example(evaluations)}
 ```
 
 Without the package, `AutoModelForSeq2SeqLM.from_pretrained(..., trust_remote_code=True)` reads the code that stands

@@ -83,8 +83,8 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
         ("Copies, valid.fr", "valid"),
     ]
     assert 'pipeline("translation", model="run/model")' in text
-    first = evaluations["1"]["examples"][0]
-    assert f"print(translator({json.dumps(first['source'])}, num_beams=1, length_penalty=" in text
+    first = evaluations["2"]["examples"][0]
+    assert f"print(translator({json.dumps(first['source'], ensure_ascii=False)}, num_beams=2, length_penalty=" in text
     assert f"# [{{'translation_text': {json.dumps(first['translation'], ensure_ascii=False)}}}]" in text
     report = json.loads((tmp_path / "report.json").read_text())
     assert [line for line in text.splitlines() if line.startswith("  - ours: ")] == [
