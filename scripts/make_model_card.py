@@ -64,7 +64,7 @@ def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
             task_type="translation",
             dataset_type=arguments.dataset_id or arguments.dataset,
             dataset_name=f"{arguments.dataset}, {Path(evaluation['source']).name}",
-            dataset_split=Path(evaluation["source"]).name.split(".")[0],  # by which results are told apart
+            dataset_split=Path(evaluation["source"].removesuffix(".gz")).stem,  # by which results are told apart
             metric_type=ON_THE_HUB[score["name"]],
             metric_name=f"{score['name']} ({how(evaluation)}; {score['signature']})",
             metric_value=round(score["score"], 2),
@@ -96,9 +96,8 @@ def example(evaluations: list[dict]) -> str:
     of_the_model = filter(is_of_the_model, evaluations)
     evaluation = max(of_the_model, key=lambda scored: scored["settings"]["num_beams"])
     first, settings = evaluation["examples"][0], evaluation["settings"]
-    source, translation = (json.dumps(first[of], ensure_ascii=False) for of in ("source", "translation"))
     search = ", ".join(f"{name}={settings[name]}" for name in ("num_beams", "length_penalty"))
-    return f"print(translator({source}, {search}))\n# [{{'translation_text': {translation}}}]"
+    return f"print(translator({first['source']!r}, {search}))\n# {[{'translation_text': first['translation']}]}"
 
 
 def departures(network: dict) -> str:
@@ -353,6 +352,11 @@ def main() -> int:
         if evaluation.get("weights") != digest_of_weights(evaluation["model"]):
             print(f"{path} has the scores of what {evaluation['model']} was before: score it again", file=sys.stderr)
             return 1
+    if not any(map(is_of_the_model, evaluations)):
+        print(
+            f"none of the scores is of {arguments.run / 'model'}, which is what is shared: score it", file=sys.stderr
+        )
+        return 1
     try:
         text = card(arguments, recipe, provenance, result, evaluations, report)
     except KeyError as missing:

@@ -84,8 +84,8 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     ]
     assert 'pipeline("translation", model="run/model")' in text
     first = evaluations["2"]["examples"][0]
-    assert f"print(translator({json.dumps(first['source'], ensure_ascii=False)}, num_beams=2, length_penalty=" in text
-    assert f"# [{{'translation_text': {json.dumps(first['translation'], ensure_ascii=False)}}}]" in text
+    assert f"print(translator({first['source']!r}, num_beams=2, length_penalty=" in text
+    assert f"# [{{'translation_text': {first['translation']!r}}}]\n" in text
     report = json.loads((tmp_path / "report.json").read_text())
     assert [line for line in text.splitlines() if line.startswith("  - ours: ")] == [
         f"  - ours: {sentence['output']}" for sentence in report["worst"][:5]
@@ -98,6 +98,10 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
         assert f"| {fault} | {found['sentences']} | " in text
     for group in report["lengths"]:
         assert f"| {group['name']} | {group['size']} | {group['score']:.1f} |" in text
+
+    of_a_checkpoint = [word for word in words if word not in ("1.json", "2.json")]
+    done = subprocess.run([sys.executable, str(CARD), *of_a_checkpoint], capture_output=True, text=True)
+    assert done.returncode == 1 and "none of the scores is of run/model, which is what is shared" in done.stderr
 
     (tmp_path / "report.json").write_text(json.dumps(report | {"training": None}))
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)

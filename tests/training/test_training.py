@@ -284,4 +284,4 @@ def test_curves_are_drawn(finished, tmp_path):
 
 def test_tensorboard_on_request(small_recipe, tmp_path):
     run = train(small_recipe("training.report_to=tensorboard"), tmp_path / "run").run
-    assert list(run.rglob("events.out.tfevents*"))
+    assert list((run / "runs").rglob("events.out.tfevents*"))  # where README says
