@@ -356,6 +356,14 @@ def test_misspelt_option(typo, meant, model_dir, capsys):
     assert stop.value.code == 2 and f"did you mean {meant} instead of {typo}" in capsys.readouterr().err
 
 
+def test_option_of_another_command_is_not_suggested(capsys):
+    with pytest.raises(SystemExit):
+        main(["evaluate", "model", "a.en", "a.de", "--source", "a.en"])  # which `report` has
+    error = capsys.readouterr().err
+    assert "unrecognized arguments: --source" in error and "instead of" not in error
+    assert error.startswith("usage: vanilla-transformer evaluate")
+
+
 def test_files_may_stand_behind_options(model_dir, tmp_path, capsys, expected):
     a, b = lines(tmp_path / "a", ENGLISH[:3]), lines(tmp_path / "b", ENGLISH[3:])
     assert run(capsys, "translate", model_dir, "--beams", 2, a, b)[1].splitlines() == expected

@@ -50,7 +50,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     arguments, rest = top.parse_known_args(argv)
     # Of files behind an option (`translate MODEL --beams 5 FILE`) argparse knows nothing more, once it has seen MODEL.
     if rest and ("files" not in arguments or any(word.startswith("--") for word in rest)):
-        top.error(f"unrecognized arguments: {' '.join(rest)}")
+        arguments.parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         arguments.files += [Path(word) for word in rest]
     return arguments
@@ -59,7 +59,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 class Parser(argparse.ArgumentParser):
     """Suggests the nearest option for one that there is not."""
 
-    options: set[str] = set()  # of all commands: an unknown option is reported by the parser of none of them
+    def __init__(self, *args, **kwargs):
+        self.options: set[str] = set()
+        super().__init__(*args, **kwargs)
 
     def add_argument(self, *names, **kwargs):
         self.options.update(name for name in names if name.startswith("--"))
@@ -82,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help, description=help)
         sub.add_argument("--threads", type=positive, help="CPU threads of torch (default: all free cores)")
         sub.add_argument("--traceback", action="store_true", help="show where an error comes from")
-        sub.set_defaults(run=run)
+        sub.set_defaults(run=run, parser=sub)
         return sub
 
     p = command("train", run_train, "train a translator as a recipe says")
