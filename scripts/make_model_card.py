@@ -237,7 +237,7 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     run = arguments.run.resolve()  # wherever that was
     told_words = [[str(arguments.run) if Path(w) == run else w for w in words] for _, *words in provenance["commands"]]
     first, *further = [command_line(words, provenance["processes"]) for words in told_words]
-    commands = [first, *(f"{again}  # it had been interrupted" for again in further)]
+    commands = [first, *(f"{again}  # and went on" for again in further)]
     return f"""---
 {metadata(arguments, recipe, evaluations).to_yaml()}
 ---

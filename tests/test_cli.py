@@ -116,6 +116,16 @@ def test_a_line_that_is_too_long_is_told_before_any_work(model_dir, tokenizer, t
     assert f"{second}, line 3 has" in error_of(capsys, *evaluate)
 
 
+def test_one_warning_for_all_parts_of_a_file(model_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(parts, "PART", 2)
+    messages = []
+    monkeypatch.setattr("vanilla_transformer.translation.translate.logger.warning", messages.append)
+    source = lines(tmp_path / "a", ["cat " * 200, "A cat."] * 3)
+    assert run(capsys, "translate", model_dir, source, "-o", tmp_path / "out", "--beams", 1)[0] == 0
+    assert [message[:30] for message in messages if "longer than" in message] == ["3 of 6 sources are longer than"]
+    assert len(messages) == len({message[-20:] for message in messages})
+
+
 def test_a_pipe_is_read_but_once(model_dir, tmp_path, capsys, expected):
     pipe, output = tmp_path / "pipe", tmp_path / "out"
     os.mkfifo(pipe)

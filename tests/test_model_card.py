@@ -77,6 +77,7 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert shown[1]["encoder_attention_heads"] == config["encoder_attention_heads"]
     assert {shown[1][name] for name in ("norm", "residual")} == {"layernorm", "post"}
+    assert shown[1].keys() <= config.keys()
     sets = [result["dataset"] for result in head["model-index"][0]["results"]]
     assert [(one["name"], one["split"]) for one in sets] == [
         ("Copies, test.en", "test"),

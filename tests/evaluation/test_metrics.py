@@ -65,6 +65,11 @@ def test_bleu_of_papers_is_on_lower_cased_tokens_of_moses():
     found = moses_bleu(["Zwei Hunde spielen."], ["Zwei Hunde spielen im Schnee."], "de")
     # p1 = 4/4, p2 = 2/3, p3 = 1/2, p4 = smoothed 1/2 / 1 = 1/2; brevity exp(1 - 6/4)
     assert found.score == pytest.approx(100 * math.exp(1 - 6 / 4) * (1 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25, abs=0.01)
+    # l' homme porte un t-shirt bleu . beside un homme porte un t-shirt rouge .
+    french = moses_bleu(["L'homme porte un T-shirt bleu."], ["Un homme porte un T-shirt rouge."], "fr")
+    assert french.score == pytest.approx(100 * (5 / 7 * 3 / 6 * 2 / 5 * 1 / 4) ** 0.25, abs=0.01)
+    thousands = ["Plus de 20\u00a0000 personnes regardent."], ["Plus de 20,000 personnes regardent."]
+    assert moses_bleu(*thousands, "fr").score == pytest.approx(100.0)
     with pytest.raises(ValueError, match="as many"):
         moses_bleu(["a"], [], "de")
     with pytest.raises(ValueError, match=r"got 'german' for the language of Moses's tokens, expected one of .*, de, "):

@@ -19,6 +19,7 @@ from vanilla_transformer.training.checkpoints import (
     remove_unfinished,
     rotate,
     select,
+    writing,
 )
 from vanilla_transformer.training.train import train
 from vanilla_transformer.training.trainer import RecipeTrainer
@@ -93,8 +94,21 @@ def test_disk_full_keeps_the_last_good_checkpoint(small_recipe, tmp_path, monkey
     with pytest.raises(OSError, match=message):
         train(small_recipe(), run)
     assert [path.name for path in checkpoints(run)] == ["checkpoint-5"]
+    assert (run / "tmp-checkpoint-10").exists()
     monkeypatch.undo()
+    write = training.write_whole
+
+    def where_there_is_room(file, text):
+        assert not (run / "tmp-checkpoint-10").exists()
+        write(file, text)
+
+    monkeypatch.setattr(training, "write_whole", where_there_is_room)
     assert train(small_recipe(), run, resume=True).step == 12
+
+
+def test_what_is_no_matter_of_disks_is_told_as_it_is(tmp_path):
+    with pytest.raises(RuntimeError, match=r"^Connection closed by peer$"), writing(tmp_path / "checkpoint-10"):
+        raise RuntimeError("Connection closed by peer")
 
 
 @pytest.mark.parametrize("part", ["model.safetensors", "optimizer.pt"])

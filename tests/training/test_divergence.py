@@ -36,6 +36,21 @@ def test_divergence_stops_and_says_what_to_change(rate, small_recipe, tmp_path, 
     assert ("checkpoint-5, which is from before" in str(error.value)) == (rate != rate)
 
 
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_what_is_advised_can_be_done(residual, small_recipe, tmp_path, monkeypatch):
+    """Pre-norm where there is none, and no model to start from where a recipe has teachers."""
+    taught = [f"model.residual={residual}", "diversification={}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(RecipeTrainer, "guess", lambda trainer: 50.0 if trainer.state.global_step < 5 else 0.0)
+        for side in ("source", "target"):
+            (tmp_path / side).write_text("A dog.\n")
+        with pytest.raises(DivergenceError, match="step 6 has") as error:
+            train(small_recipe(*taught), tmp_path / "run", further=(tmp_path / "source", tmp_path / "target"))
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-5"]
+    assert "--from" not in str(error.value)
+    assert ("set model.residual=pre" in str(error.value)) == (residual == "post")
+
+
 def test_gradients_that_are_no_numbers_never_reach_the_weights(small_recipe, tmp_path, monkeypatch):
     step, calls = RecipeTrainer.training_step, []
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.diversification import train_recipe, write_further
 from vanilla_transformer.training.recipe import load_recipe
 from vanilla_transformer.training.run_folder import state_of
-from vanilla_transformer.training.train import train
+from vanilla_transformer.training.train import TrainingResult, train
 
 SETTINGS = ("corpus.name=phrasebook", "corpus.source_lang=en", "corpus.target_lang=fr", "decoding.max_length=20")
 TAUGHT = (*SETTINGS, "diversification.training={max_steps: 8, eval_steps: 4}", "diversification.model={d_model: 8}")
@@ -186,6 +187,20 @@ def test_a_longer_teacher_forgets_parts_of_its_translation(small_recipe, tmp_pat
     longer = small_recipe(*TAUGHT, "diversification.training={max_steps: 12, eval_steps: 4}")
     train_recipe(longer, tmp_path / "run", resume=True)
     assert not list((tmp_path / "run.teachers").glob("*.parts"))
+
+
+def test_one_process_alone_forgets(small_recipe, tmp_path, monkeypatch):
+    """Two of them would be in each other's way."""
+    monkeypatch.setattr(diversification, "train", lambda *_, **__: TrainingResult(tmp_path, None, 0, {}))
+    translation, teacher = tmp_path / "forward.target", small_recipe(*TAUGHT).teacher()
+    translation.touch()
+    process = SimpleNamespace(is_main_process=False)
+    monkeypatch.setattr(diversification, "processes_of_launch", lambda: process)
+    diversification.train_teacher(teacher, tmp_path, "forward")
+    assert translation.exists()
+    process.is_main_process = True
+    diversification.train_teacher(teacher, tmp_path, "forward")
+    assert not translation.exists()
 
 
 def test_a_resume_that_is_refused_keeps_the_translation(small_recipe, tmp_path, monkeypatch):

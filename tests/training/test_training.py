@@ -154,6 +154,19 @@ def test_existing_output_is_kept(finished, small_recipe):
     assert [path.name for path in checkpoints(finished.run)] == ["checkpoint-1", "checkpoint-2"]
 
 
+def test_a_run_folder_that_is_a_link_stays_one(small_recipe, tmp_path):
+    """To a larger disk, say."""
+    run, there = tmp_path / "run", tmp_path / "there"
+    there.mkdir()
+    run.symlink_to(there)
+    once = small_recipe("training.max_steps=2", "training.eval_steps=1")
+    train(once, run)
+    (there / "checkpoint-1").rename(there / "checkpoint-9")
+    train(once, run, overwrite=True)
+    assert run.is_symlink() and [path.name for path in checkpoints(there)] == ["checkpoint-1", "checkpoint-2"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "there"}
+
+
 def test_fine_tuning_keeps_config_and_tokenizer(finished, small_recipe, tmp_path):
     recipe = small_recipe("model=null", "tokenizer=null", "corpus.seed=5", "training.max_steps=3")
     result = train(recipe, tmp_path / "tuned", from_model=str(finished.model))

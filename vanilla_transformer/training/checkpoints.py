@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import extract_tb
 
 import torch
 from safetensors import SafetensorError
@@ -38,13 +39,20 @@ def writing(folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, RuntimeError) and not is_of_torch_save(error):
+            raise  # of another process that is gone, say
         run = folder.parent
         good, free = checkpoints(run), shutil.disk_usage(run).free / 1e6  # torch does not say that a disk is full
         raise OSError(
             f"could not write {folder} with {free:.0f} MB of disk left: {error}. "
             + (f"{good[-1]} is whole: make room and go on with --resume" if good else "There is none before it")
         ) from error
+
+
+def is_of_torch_save(error: RuntimeError) -> bool:
+    """Which has no error of its own for a file that takes no more, and no message that tells."""
+    return any(frame.filename == torch.serialization.__file__ for frame in extract_tb(error.__traceback__))
 
 
 def publish(staged: Path, final: Path) -> None:
@@ -62,6 +70,7 @@ def publish(staged: Path, final: Path) -> None:
 
 def discard(folder: Path) -> None:
     """Delete a folder whose name is gone at once: none is left that looks whole and is not."""
+    folder = folder.resolve()  # a link stays, and leads to none
     aside = folder.with_name(f"{TMP}deleted-{folder.name}")
     if aside.exists():
         shutil.rmtree(aside)  # of an earlier time that did not come to its end

@@ -176,7 +176,8 @@ def train_teacher(teacher: Recipe, folder: Path, name: str) -> TrainingResult | 
         if is_finished(run, state := state_of(newest[0])) and is_trained(teacher, state):
             tell_minutes(folder, f"{name} teacher", minutes_of(run))
             return None
-    forget(written(folder, name))  # of a teacher that has been given more updates
+    if processes_of_launch().is_main_process:
+        forget(written(folder, name))  # of a teacher that has been given more updates
     tqdm.write(f"the {name} teacher, {teacher.corpus.source_lang}-{teacher.corpus.target_lang}:")
     result = train(teacher, run, resume=bool(newest), overwrite=not newest)
     if not result.model:

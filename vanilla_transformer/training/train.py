@@ -12,7 +12,7 @@ RUN/result.json       validation scores of both
 import json
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
@@ -47,6 +47,7 @@ from .run_folder import (
     RESULT,
     check_run,
     check_same_data,
+    content,
     early_stopping,
     is_trained,
     provenance,
@@ -99,6 +100,8 @@ def train(
     processes = processes_of_launch()
     if processes.is_main_process:
         check_run(recipe, run, resume, overwrite, from_model)
+        if resume:
+            remove_unfinished(run)  # before anything is written: it may be what the disk is full of
     processes.wait_for_everyone()  # the first one writes only behind the next such line
     task = TASKS[recipe.task](recipe)
     set_seed(recipe.training.seed)
@@ -136,9 +139,10 @@ def train(
         if resume:
             check_same_data(before, now, run)
         else:
-            if run.exists():
+            if content(run):
                 discard(run)  # only now that corpus, tokenizer and model are known to be right
-            run.mkdir(parents=True)
+            run.resolve().mkdir(parents=True, exist_ok=True)  # where a link leads to
+            remove_unfinished(run)
         write_whole(run / "recipe.yaml", yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True))
         if not resume:
             tokenizer.save_pretrained(run / "tokenizer")
@@ -167,9 +171,7 @@ def train(
         task=task,
         validation_text=splits["validation"],
     )
-    if processes.is_main_process:
-        remove_unfinished(run)
-    processes.wait_for_everyone()
+    processes.wait_for_everyone()  # the run folder is there
     if not torch.cuda.is_available():
         keep_freed_memory()
     newest = checkpoints(run)[-1] if resume else None
@@ -252,8 +254,7 @@ NOT_ARCHITECTURE = {"vocab_size", "decoder_vocab_size", "max_position_embeddings
 
 def architecture(config: FamilyConfig) -> dict:
     """The fields of our own classes that describe the network, token ids and vocabulary left out."""
-    own = FamilyConfig.__dataclass_fields__.keys() | type(config).__dataclass_fields__.keys()
-    own -= PreTrainedConfig.__dataclass_fields__.keys()
+    own = {field.name for field in fields(config)} - {field.name for field in fields(PreTrainedConfig)}
     return {name: getattr(config, name) for name in own if not (name in NOT_ARCHITECTURE or name.endswith("token_id"))}
 
 

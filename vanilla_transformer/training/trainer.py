@@ -107,11 +107,16 @@ class RecipeTrainer(Seq2SeqTrainer):
         return norm
 
     def diverged(self, step: int, what: str) -> str:
+        remedies = ["lower training.learning_rate", "lengthen training.warmup_steps"]
+        if self.accelerator.unwrap_model(self.model).config.residual == "post":
+            remedies.append("set model.residual=pre")
         good = checkpoints(Path(self.args.output_dir))
+        if self.task.recipe.diversification:
+            good = []  # a training with teachers begins with them, and from no model
+        start = f", or --from {good[-1]}, which is from before" if good else ""
         return (
-            f"training diverged: step {step} has {what} at a learning rate of "
-            f"{self._get_learning_rate():.3g}. Lower training.learning_rate, lengthen training.warmup_steps, or set "
-            "model.residual=pre" + (f"; start anew, or --from {good[-1]}, which is from before" if good else "")
+            f"training diverged: step {step} has {what} at a learning rate of {self._get_learning_rate():.3g}. Start "
+            f"anew{start}: {', or '.join(remedies)}"
         )
 
     def check_progress(self, loss: float) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -99,12 +100,16 @@ def translate_files(
         "return_alignments": str(alignments),
     }
     parts = Parts(output, asked, count, processes)
-    with tqdm(total=parts.open_lines(), unit="text", desc="translating", disable=not progress) as bar:
-        for part, some in parts.chunks(lines()):
-            names, texts = sides(some)
-            candidates = translator.candidates(texts, names=names, max_tokens=max_tokens, **settings)
-            parts.write(part, text_of(candidates, scores, bool(alignments)))
-            bar.update(len(texts))
+    counts: Counter[str] = Counter()  # of all parts
+    try:
+        with tqdm(total=parts.open_lines(), unit="text", desc="translating", disable=not progress) as bar:
+            for part, some in parts.chunks(lines()):
+                names, texts = sides(some)
+                found = translator.candidates(texts, names=names, max_tokens=max_tokens, counts=counts, **settings)
+                parts.write(part, text_of(found, scores, bool(alignments)))
+                bar.update(len(texts))
+    finally:  # also of one that is interrupted
+        translator.warn(counts)
     parts.join()
 
 

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,6 +116,7 @@ class Translator:
         truncation: bool = False,
         progress: bool = False,
         names: Sequence[str] | None = None,
+        counts: Counter[str] | None = None,
     ) -> list[list[Translation]]:
         """The `n_best` candidates of each text; blank texts have blank translations.
 
@@ -127,6 +129,7 @@ class Translator:
             truncation: cut sources that are longer than the model's positions (and say so), instead of an error.
             progress: show a bar on stderr.
             names: what messages call each text; "line 1" and so on, by default.
+            counts: of what is to be warned of, to be added to: the caller gives it to `warn` once all is translated.
 
         Raises:
             ValueError: for beams and candidates that do not fit, and for sources that are too long.
@@ -140,17 +143,13 @@ class Translator:
         results: list[list[Translation]] = [[Translation("")] * n_best] * len(texts)
         filled = [i for i, text in enumerate(texts) if text.strip()]
         sources = self.encode([texts[i] for i in filled])
+        told: Counter[str] = Counter() if counts is None else counts
         if truncation:
-            sources = self.cut(sources)
+            sources = self.cut(sources, told)
         else:
             self.check_lengths(sources, [names[i] if names else f"line {i + 1}" for i in filled])
-        usual = self.tokenizer.model_max_length
-        longer = sum(len(ids) > usual for ids in sources)
-        if longer:
-            logger.warning(
-                f"{longer} of {len(sources)} sources are longer than the {usual} tokens that training admits: "
-                "they are translated whole, but expect worse translations"
-            )
+        told["sources"] += len(sources)
+        told["longer"] += sum(len(ids) > self.tokenizer.model_max_length for ids in sources)
         lengths = torch.tensor([len(ids) for ids in sources])
         settings = {"num_beams": num_beams, "num_return_sequences": n_best, "do_sample": False}
         settings |= dict.fromkeys(("output_scores", "return_dict_in_generate"), scores and num_beams > 1)
@@ -163,22 +162,18 @@ class Translator:
         if num_beams == 1:
             settings |= {"length_penalty": None, "early_stopping": None}  # unused, and generate would warn of them
 
-        capped = 0
         longest_first = lengths.argsort(descending=True, stable=True)  # out of memory shows at once, not at the end
         batches = token_budget_batches(lengths.numpy() * num_beams, max_tokens, longest_first.numpy())
         with tqdm(total=len(filled), unit="text", desc="translating", disable=not progress) as bar:
             for batch in batches:
                 answers, cut = self.generate([sources[i] for i in batch], settings)
-                capped += cut
+                told["capped"] += cut
                 for i, answer in zip(batch, answers, strict=True):
                     results[filled[i]] = answer
                 bar.update(len(batch))
-        if capped:
-            logger.warning(
-                f"{capped} of {len(filled) * n_best} translations were cut at their length limit (source length + 50 "
-                "tokens, section 6.1 of the paper, and at most generation_config.max_length="
-                f"{self.model.generation_config.max_length}) before they ended: they may repeat themselves"
-            )
+        told["translations"] += len(filled) * n_best
+        if counts is None:
+            self.warn(told)
         if return_alignments:
             flat = [(text, answer) for text, answers in zip(texts, results, strict=True) for answer in answers]
             heads = None if return_alignments is True else return_alignments
@@ -186,6 +181,25 @@ class Translator:
             links = iter(self.align(pairs, heads, said=said, max_tokens=max_tokens, progress=progress))
             results = [[replace(answer, links=next(links)) for answer in answers] for answers in results]
         return results
+
+    def warn(self, counts: Counter[str]) -> None:
+        """Say what `candidates` and `cut` have counted."""
+        if counts["cut"]:
+            logger.warning(
+                f"{counts['cut']} sources were cut to {self.source_limit} tokens, the end of the model's positions"
+            )
+        if counts["longer"]:
+            logger.warning(
+                f"{counts['longer']} of {counts['sources']} sources are longer than the "
+                f"{self.tokenizer.model_max_length} tokens that training admits: they are translated whole, but "
+                "expect worse translations"
+            )
+        if counts["capped"]:
+            logger.warning(
+                f"{counts['capped']} of {counts['translations']} translations were cut at their length limit (source "
+                "length + 50 tokens, section 6.1 of the paper, and at most generation_config.max_length="
+                f"{self.model.generation_config.max_length}) before they ended: they may repeat themselves"
+            )
 
     def align(
         self,
@@ -273,12 +287,13 @@ class Translator:
                 "truncation=True in Python"
             )
 
-    def cut(self, sources: list[list[int]]) -> list[list[int]]:
-        """Sources without what is beyond the model's positions, with a warning."""
+    def cut(self, sources: list[list[int]], counts: Counter[str] | None = None) -> list[list[int]]:
+        """Sources without what is beyond the model's positions, with a warning, or counted for `warn`."""
         limit = self.source_limit
-        too_long = sum(len(ids) > limit for ids in sources)
-        if too_long:
-            logger.warning(f"{too_long} sources were cut to {limit} tokens, the end of the model's positions")
+        told: Counter[str] = Counter() if counts is None else counts
+        told["cut"] += sum(len(ids) > limit for ids in sources)
+        if counts is None:
+            self.warn(told)
         return [ids if len(ids) <= limit else ids[: limit - 1] + ids[-1:] for ids in sources]  # </s> stays
 
     @torch.inference_mode()
