@@ -97,7 +97,15 @@ def example(evaluations: list[dict]) -> str:
     evaluation = max(of_the_model, key=lambda scored: scored["settings"]["num_beams"])
     first, settings = evaluation["examples"][0], evaluation["settings"]
     search = ", ".join(f"{name}={settings[name]}" for name in ("num_beams", "length_penalty"))
-    return f"print(translator({first['source']!r}, {search}))\n# {[{'translation_text': first['translation']}]}"
+    return (
+        f"text = {literal(first['source'])}\nprint(translator(text, {search}))\n"
+        f"# {[{'translation_text': first['translation']}]}"
+    )
+
+
+def literal(text: str) -> str:
+    """Of Python, in those quotes that its formatters choose."""
+    return repr(text) if text.count('"') > text.count("'") else json.dumps(text, ensure_ascii=False)
 
 
 def departures(network: dict) -> str:
@@ -201,6 +209,16 @@ def with_teachers(provenance: dict, before: dict) -> dict:
     }
 
 
+def commands_of(provenance: dict, run: Path) -> list[str]:
+    """That which began the run, and those with which it went on; its folder as the reader of the card names it."""
+    place = run.resolve()  # wherever that was
+    told_words = [
+        [str(run) if Path(word) == place else word for word in words] for _, *words in provenance["commands"]
+    ]
+    first, *further = [command_line(words, provenance["processes"]) for words in told_words]
+    return [first, *(f"{again}  # and went on" for again in further)]
+
+
 def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], report: dict) -> str:
     source, target = recipe["corpus"]["source_lang"], recipe["corpus"]["target_lang"]
     data, count = provenance["data"], len(result["mean_of"])
@@ -234,10 +252,7 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     ]
     diversification = recipe.get("diversification")
     teachers = told_of_teachers(folder_of_teachers(arguments.run), diversification) if diversification else ""
-    run = arguments.run.resolve()  # wherever that was
-    told_words = [[str(arguments.run) if Path(w) == run else w for w in words] for _, *words in provenance["commands"]]
-    first, *further = [command_line(words, provenance["processes"]) for words in told_words]
-    commands = [first, *(f"{again}  # and went on" for again in further)]
+    commands = commands_of(provenance, arguments.run)
     return f"""---
 {metadata(arguments, recipe, evaluations).to_yaml()}
 ---

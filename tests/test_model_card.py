@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -85,7 +86,7 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     ]
     assert 'pipeline("translation", model="run/model")' in text
     first = evaluations["2"]["examples"][0]
-    assert f"print(translator({first['source']!r}, num_beams=2, length_penalty=" in text
+    assert f'text = "{first["source"]}"\nprint(translator(text, num_beams=2, length_penalty=' in text
     assert f"# [{{'translation_text': {first['translation']!r}}}]\n" in text
     report = json.loads((tmp_path / "report.json").read_text())
     assert [line for line in text.splitlines() if line.startswith("  - ours: ")] == [
@@ -186,3 +187,36 @@ def test_commands_and_machines_of_teachers_are_those_of_the_run(monkeypatch):
     told = make_model_card.with_teachers(run, before)
     assert told["commands"] == [["first"], ["second"], ["third"]] and told["machines"] == ["a", "b"]
     assert told["data"]["train"]["pairs"] == 2 and told["bf16"] is True
+
+
+@pytest.mark.parametrize(
+    "text", ["A man's hat.", 'He said "stop".', "It's a \"hat\", isn't it?", "A \\ and Österreich.", "word " * 60]
+)
+def test_the_example_is_as_formatters_have_it(text, tmp_path, monkeypatch):
+    """Cards are committed, and linted with the rest; the text may be of any length."""
+    monkeypatch.syspath_prepend(CARD.parent)
+    import make_model_card
+
+    settings = {"num_beams": 5, "length_penalty": 1.6}
+    scored = {"model": "run/model", "settings": settings, "examples": [{"source": text, "translation": text}]}
+    example = make_model_card.example([scored])
+    values = {"translator": lambda *given, **_: values.setdefault("given", given)}
+    exec(example, values)
+    assert values["given"] == (text,)
+    (tmp_path / "example.py").write_text(f"{example}\n", "utf-8")
+    words = ["format", "--check", "--config", str(ROOT / "pyproject.toml"), str(tmp_path / "example.py")]
+    done = subprocess.run([sys.executable, "-m", "ruff", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_commands_that_went_on_say_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(CARD.parent)
+    import make_model_card
+
+    begun = ["/bin/vanilla-transformer", "train", "copy", "-o", str(tmp_path / "run")]
+    provenance = {"commands": [begun, [*begun, "--resume"]], "processes": 1}
+    assert make_model_card.commands_of(provenance, Path("run")) == [
+        "vanilla-transformer train copy -o run",
+        "vanilla-transformer train copy -o run --resume  # and went on",
+    ]
