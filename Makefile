@@ -52,5 +52,5 @@ conformance: $(VENV)/.installed  ## all models and their variants
 conformance-quick: $(VENV)/.installed  ## the paper's three models; without a package index it says so and succeeds
 	$(OFFLINE) $(BIN)/python scripts/upstream_conformance.py --quick
 
-clean:
-	rm -rf .venv .venv-floor runs build *.egg-info
+clean:  ## all but what was trained, in runs/
+	rm -rf .venv .venv-floor build *.egg-info

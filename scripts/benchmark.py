@@ -45,7 +45,7 @@ def importing() -> Row:
 
     values = interleaved({name: lambda name=name: run(name) for name in code}, 7)
     row = Row("-", "import", "s", False, values, threads=1)
-    row.note = f"+{row.median('ours') - row.median('transformers'):.2f} s"
+    row.note = f"{row.median('ours') - row.median('transformers'):+.2f} s"
     return row
 
 

@@ -210,13 +210,13 @@ def with_teachers(provenance: dict, before: dict) -> dict:
 
 
 def commands_of(provenance: dict, run: Path) -> list[str]:
-    """That which began the run, and those with which it went on; its folder as the reader of the card names it."""
+    """That which began the run, to be typed, and those with which it went on, which one that is finished refuses."""
     place = run.resolve()  # wherever that was
     told_words = [
         [str(run) if Path(word) == place else word for word in words] for _, *words in provenance["commands"]
     ]
     first, *further = [command_line(words, provenance["processes"]) for words in told_words]
-    return [first, *(f"{again}  # and went on" for again in further)]
+    return [first, *(f"# it went on with {again}" for again in further)]
 
 
 def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], report: dict) -> str:

@@ -218,5 +218,5 @@ def test_commands_that_went_on_say_so(tmp_path, monkeypatch):
     provenance = {"commands": [begun, [*begun, "--resume"]], "processes": 1}
     assert make_model_card.commands_of(provenance, Path("run")) == [
         "vanilla-transformer train copy -o run",
-        "vanilla-transformer train copy -o run --resume  # and went on",
+        "# it went on with vanilla-transformer train copy -o run --resume",
     ]

@@ -82,17 +82,18 @@ def parser() -> argparse.ArgumentParser:
 
     def command(name: str, run, help: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help, description=help)
-        sub.add_argument("--threads", type=positive, help="CPU threads of torch (default: all free cores)")
+        sub.add_argument("--threads", type=positive, help="CPU threads of torch (default: its own choice)")
         sub.add_argument("--traceback", action="store_true", help="show where an error comes from")
         sub.set_defaults(run=run, parser=sub)
         return sub
 
-    p = command("train", run_train, "train a translator as a recipe says")
+    p = command("train", run_train, "train a translator or a language model as a recipe says")
     p.add_argument("recipe", metavar="RECIPE", help="name of a shipped recipe, or a YAML file")
     p.add_argument("-o", "--output", type=Path, help="run folder (default: runs/RECIPE)")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
                    help="change the recipe: training.max_steps=100 (repeatable)")  # fmt: skip
-    p.add_argument("--from", dest="from_model", metavar="MODEL", help="fine-tune this folder or Hub id")
+    p.add_argument("--from", dest="from_model", metavar="MODEL", help="fine-tune this folder or Hub id; "
+                   "--set model=null --set tokenizer=null keep what it has")  # fmt: skip
     p.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the run folder")
     p.add_argument("--overwrite", action="store_true", help="replace the run folder")
 
@@ -195,8 +196,10 @@ def model_options(p: argparse.ArgumentParser) -> None:
 
 def decoding_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--beams", type=positive, metavar="K", help="beams; 1 is greedy (default: the model's own)")
-    p.add_argument("--length-penalty", type=float, help="a beam's score is divided by length ** this")
-    p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help="of the weights")
+    p.add_argument("--length-penalty", type=float, help="a beam's score is divided by length ** this "
+                   "(default: the model's own)")  # fmt: skip
+    p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32",
+                   help="of the weights (default: float32)")  # fmt: skip
     p.add_argument("--packed", choices=["float32", "bfloat16", "int8"],
                    help="for speed on a CPU: matrices in another order, or rounded")  # fmt: skip
     p.add_argument("--max-tokens", type=positive, help="padded source tokens times beams in a batch")

@@ -79,7 +79,7 @@ def wait() -> None:
 
 def markdown(rows: list[Row], mode: str) -> str:
     """A table for each number of threads and kind of measure: a line a measure, a column a contender."""
-    lines = [f"Medians with half the distance of the quartiles, in brackets as a multiple of MarianMT's; {mode}."]
+    lines = [f"Medians ± half the distance between the quartiles; in brackets the ratio to MarianMT; {mode}."]
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         groups.setdefault((row.threads, row.unit, row.measure == "training step"), []).append(row)

@@ -177,6 +177,15 @@ def test_fine_tuning_keeps_config_and_tokenizer(finished, small_recipe, tmp_path
     assert 0 < moved < 0.2
 
 
+@pytest.mark.parametrize(("rate", "told"), [("null", True), ("0.0001", False)])
+def test_a_rate_for_fresh_weights_is_told_in_fine_tuning(rate, told, finished, small_recipe, warnings_of, tmp_path):
+    recipe = small_recipe("model=null", "tokenizer=null", "training.max_steps=5", f"training.learning_rate={rate}")
+    train(recipe, tmp_path / "tuned", from_model=str(finished.model))
+    peak = 16**-0.5 * recipe.training.warmup_steps**-0.5
+    said = f"training.learning_rate is not set: its peak is {peak:.2g}, as for fresh weights"
+    assert any(said in text for text in warnings_of()) is told
+
+
 def test_fine_tuning_with_a_recipe_that_contradicts(finished, small_recipe, tmp_path):
     message = r"model.d_model is 32 in the recipe and 16 in .*tokenizer is 555.*--set model=null --set tokenizer=null"
     with pytest.raises(ValueError, match=message):

@@ -153,6 +153,11 @@ def train(
             f"training.warmup_steps={training.warmup_steps} and training.max_steps={training.max_steps}: the learning "
             "rate rises to the end, and its peak is not reached; train longer, or warm up in fewer steps"
         )
+    if from_model and training.learning_rate is None:
+        logger.warning(
+            f"training.learning_rate is not set: its peak is {arguments.learning_rate:.2g}, as for fresh weights "
+            f"(equation 3), which undoes much of what {from_model} knows; fine-tuning usually takes 1e-4 or less"
+        )
     budget = training.max_tokens * training.gradient_accumulation_steps * processes.num_processes
     tqdm.write(
         f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, a vocabulary of {len(tokenizer)}, at "
