@@ -27,6 +27,7 @@ from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.evaluation import translation_scores
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.splits import encode_pairs, tokenize, version_of
+from vanilla_transformer.translation.languages import set_languages
 from vanilla_transformer.translation.shares import leave
 
 
@@ -46,6 +47,10 @@ class DataArguments:
     source_lang: str = field(default="en", metadata={"help": "Language (column) to translate from."})
     target_lang: str = field(default="fr", metadata={"help": "Language (column) to translate to."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Config of a data set on the Hub."})
+    src_lang: str | None = field(
+        default=None, metadata={"help": "What the tokenizer of a model of many languages calls that of the source."}
+    )
+    tgt_lang: str | None = field(default=None, metadata={"help": "The same for the language to translate to."})
     max_length: int = field(default=128, metadata={"help": "Longest side of a training pair, in tokens."})
     max_train_pairs: int | None = field(default=None, metadata={"help": "Read no more training pairs than this."})
 
@@ -62,6 +67,10 @@ def main() -> None:
     set_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path)
     model = AutoModelForSeq2SeqLM.from_pretrained(model_args.model_name_or_path)
+    try:
+        set_languages(model, tokenizer, data_args.src_lang, data_args.tgt_lang)
+    except ValueError as error:
+        sys.exit(str(error))
 
     def pairs(where: list[str], split: str, max_pairs: int | None = None):
         languages, report = (data_args.source_lang, data_args.target_lang), CorpusReport()
@@ -73,7 +82,7 @@ def main() -> None:
     with args.main_process_first(desc="tokenizing"):
         train_pairs = pairs(data_args.train_files, "train", data_args.max_train_pairs)
         encode = partial(encode_pairs, tokenizer=tokenizer)
-        version = version_of(tokenizer)
+        version = version_of(tokenizer, f"{data_args.src_lang} to {data_args.tgt_lang}")
         train = tokenize(train_pairs, encode, data_args.max_length, "train", version)
         validation = tokenize(pairs(data_args.validation_files, "validation"), encode, None, "validation", version)
 

@@ -2,12 +2,15 @@
 
 import logging
 import os
+import shutil
 import socket
+import tempfile
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start; for this one see below
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-")  # the user's own is neither read nor filled
 
 import pytest
 import torch
@@ -18,6 +21,12 @@ from vanilla_transformer.data.vocabulary import learn_tokenizer
 
 # One thread for each of the processes that pytest-xdist starts, and bit-equal results in those that tests start.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache():
+    yield
+    shutil.rmtree(os.environ["HF_DATASETS_CACHE"])
 
 
 @pytest.fixture(autouse=True)

@@ -74,6 +74,11 @@ def test_symbol_tasks(task):
     )
 
 
+def test_sizes_that_are_not_given_have_a_default():
+    splits = symbol_task("copy", 0, {"train": 30})
+    assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 30, "validation": 200, "test": 200}
+
+
 def test_unknown_task():
     with pytest.raises(ValueError, match="unknown task 'sort': expected one of copy, reverse"):
         symbol_task("sort", 0)

@@ -209,6 +209,14 @@ def test_broken_and_empty_tables(content, tmp_path):
         read_corpus(str(tmp_path / "bad.jsonl"), "en", "fr")
 
 
+def test_a_csv_of_excel(tmp_path):
+    """Which marks its UTF-8 before the name of the first column."""
+    (tmp_path / "a.csv").write_text("en,fr\none,un\n", encoding="utf-8-sig")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
+    for name in ("a.csv", "a.csv.gz"):
+        assert list(read_corpus(str(tmp_path / name), "en", "fr")) == [{"source": "one", "target": "un"}]
+
+
 def test_words_of_a_csv_stay_words(tmp_path):
     (tmp_path / "a.csv").write_text("en,fr\nnull,nul\nNA,absent\n007,sept\n12,12.0\n", encoding="utf-8")
     pairs = read_corpus(str(tmp_path / "a.csv"), "en", "fr")

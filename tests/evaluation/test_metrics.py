@@ -53,6 +53,7 @@ def test_a_model_is_scored_on_files(model_dir, tmp_path):
     assert "6 sentences, beam 2, score / length ** 0.5" in evaluation.table() and "nrefs:1" in evaluation.table()
     read = json.loads(evaluation.to_json())
     assert read["scores"][0]["name"] == "BLEU" and read["settings"]["num_beams"] == 2
+    assert read["settings"]["truncation"] is False
 
 
 def test_bleu_of_papers_is_on_lower_cased_tokens_of_moses():

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from foreign_models import ARCHITECTURES
 from tiny import ENGLISH, FRENCH, ROOT, random_ids, run_python, tiny_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -117,6 +118,21 @@ def test_run_translation(launcher, model_dir, parallel_files, tmp_path):
     more = ("--max_steps", "5", "--resume_from_checkpoint", str(tmp_path / "out" / "checkpoint-4"))
     resumed = run_translation(tmp_path, LAUNCHERS[launcher], model_dir, parallel_files, *more)
     assert resumed.returncode == 0, resumed.stderr[-3000:]
+
+
+def test_run_translation_of_a_model_of_many_languages(parallel_files, tmp_path):
+    """It is told which ones, or it would take German for English, and say whatever comes first."""
+    for part in ARCHITECTURES["nllb"].build(tmp_path):
+        part.save_pretrained(tmp_path / "nllb")
+    result = run_translation(tmp_path, LAUNCHERS["python"], tmp_path / "nllb", parallel_files)
+    assert result.returncode == 1 and "was not told into which: name them, such as --src-lang" in result.stderr
+    told = ("--src_lang", "deu_Latn", "--tgt_lang", "fra_Latn")
+    result = run_translation(tmp_path, LAUNCHERS["python"], tmp_path / "nllb", parallel_files, *told)
+    assert result.returncode == 0, result.stderr[-3000:]
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    assert (tokenizer.src_lang, tokenizer.tgt_lang) == ("deu_Latn", "fra_Latn")
+    assert model.generation_config.forced_bos_token_id == tokenizer.convert_tokens_to_ids("fra_Latn")
 
 
 def test_run_translation_counts_what_it_drops(model_dir, parallel_files, tmp_path):

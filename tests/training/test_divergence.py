@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -67,20 +68,45 @@ def test_gradients_that_are_no_numbers_never_reach_the_weights(small_recipe, tmp
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-5"]
 
 
-def test_what_was_learned_is_not_replaced_by_less_than_a_guess(small_recipe, tmp_path, monkeypatch):
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_what_was_learned_is_not_replaced_by_less_than_a_guess(share, small_recipe, tmp_path, monkeypatch):
     """Nor than the frequency of each token tells, which is below what a uniform guess does, log V nats."""
     frequencies = []
 
     def lost(trainer, *_):
         frequencies.append(trainer.frequencies)
-        return [0.5, 0.95 * trainer.frequencies][len(frequencies) - 1]
+        return [share, 0.95][len(frequencies) - 1] * trainer.frequencies
 
     monkeypatch.setattr(RecipeTrainer, "nats_per_token", lost)
-    message = r"step 10 has lost what it had learned: .* 0.5 to .*last gradient norm was [\d.]+\).*checkpoint-5,"
+    message = r"step 10 has lost what it had learned: .* went from [\d.]+ to .*norm was [\d.]+\).*checkpoint-5,"
     with pytest.raises(DivergenceError, match=message):
         train(small_recipe(), tmp_path / "run")
     assert 1 < frequencies[0] < math.log(259)
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-5"]
+
+
+def test_overfitting_is_no_collapse(small_recipe, tmp_path, monkeypatch):
+    """The training set is known well, and the validation set worse and worse."""
+    losses, log = [0.2], RecipeTrainer.log
+
+    def well(self, logs, *more):
+        log(self, logs | ({"loss": 0.1} if "loss" in logs else {}), *more)
+
+    monkeypatch.setattr(RecipeTrainer, "log", well)
+    monkeypatch.setattr(
+        RecipeTrainer, "nats_per_token", lambda self, *_: (losses.pop() if losses else 0.95) * self.frequencies
+    )
+    assert train(small_recipe(), tmp_path / "run").step == 12
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_do_again_what_they_did_before(number, small_recipe, tmp_path, monkeypatch):
+    """In a notebook, whose next Ctrl-C is not for this training."""
+    before = signal.getsignal(number)
+    monkeypatch.setattr(RecipeTrainer, "nats_per_token", lambda *_: float("nan"))
+    with pytest.raises(DivergenceError):
+        train(small_recipe(), tmp_path / "run")
+    assert signal.getsignal(number) is before
 
 
 def test_entropy():

@@ -42,11 +42,17 @@ def trigram_nats(training: list[str], texts: list[str]) -> float:
 
 
 def test_trigram_by_hand():
-    """After "aa", of which it has seen a, b and the end once each (2 kinds twice seen ...): all letters sum to 1."""
-    training = ["aab", "aaa"]
-    letters = [sum(math.exp(-trigram_nats(training, [text]) * (len(text) + 1)) for text in texts)
-               for texts in (["", "a", "b"], ["aa", "ab", "ba", "bb"])]  # fmt: skip
-    assert 0 < letters[0] < 1 and 0 < letters[1] < 1 and sum(letters) < 1
+    """Of 8 letters 5 are a, 1 is b, 2 are ends: P(a) = (5 + 3/3) / (8 + 3) = 6/11, P(b) = 2/11, P(end) = 3/11. After
+    one a, seen 5 times with 3 kinds: P(a|a) = (3 + 3 P(a)) / 8 = 51/88, P(b|a) = 17/88, P(end|a) = 20/88. After two,
+    seen with each kind once: P(a|aa) = (1 + 3 P(a|a)) / 6 = 241/528, P(b|aa) = 139/528, P(end|aa) = 148/528."""
+
+    def probability(text: str) -> float:
+        return math.exp(-trigram_nats(["aab", "aaa"], [text]) * (len(text) + 1))
+
+    begins = 94 / 99 * 227 / 264  # P(a|start start) P(a|start a), of 2 each and 1 kind
+    assert probability("aa") == pytest.approx(begins * 148 / 528)
+    assert probability("aaa") == pytest.approx(begins * 241 / 528 * 148 / 528)
+    assert probability("aab") == pytest.approx(begins * 139 / 528 * 9 / 11)
 
 
 def test_something_is_hidden_in_every_batch():

@@ -72,9 +72,7 @@ def test_early_stopping_goes_on_counting_when_it_resumes(small_recipe, tmp_path)
 def test_resume_needs_a_checkpoint_and_the_same_recipe(finished, small_recipe, tmp_path):
     with pytest.raises(ValueError, match="no whole checkpoint to resume from"):
         train(small_recipe(), tmp_path / "nothing", resume=True)
-    with pytest.raises(
-        ValueError, match=r"training.max_tokens was 256, now 128; .*same one|max_tokens was 256, now 128"
-    ):
+    with pytest.raises(ValueError, match=r"training.max_tokens was 256, now 128"):
         train(small_recipe("training.max_tokens=128"), finished.run, resume=True)
     for setting in ("training.average=best", "training.patience=3"):
         with pytest.raises(ValueError, match=r"training.eval_pairs was 4, now 10"):

@@ -5,9 +5,10 @@ import re
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import losses
+from tiny import losses, tiny_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from vanilla_transformer.data.vocabulary import learn_tokenizer
 from vanilla_transformer.inspection.curves import PANELS, draw_curves, logged
 from vanilla_transformer.model.search import is_as_made
 from vanilla_transformer.training import train as training
@@ -191,6 +192,45 @@ def test_fine_tuning_with_a_recipe_that_contradicts(finished, small_recipe, tmp_
     with pytest.raises(ValueError, match=message):
         recipe = small_recipe("model.d_model=32", "tokenizer.vocab_size=555")
         train(recipe, tmp_path / "x", from_model=str(finished.model))
+
+
+@pytest.mark.parametrize(
+    ("task", "template", "told"),
+    [
+        ("translation", "causal", "makes '<s> a' of the text 'a', expected 'a </s>' for a translation model"),
+        ("causal-lm", "translation", "makes 'a </s>' of the text 'a', expected '<s> a' for a causal model"),
+        ("masked-lm", "causal", "the tokenizer has no mask_token"),
+    ],
+)
+def test_a_tokenizer_of_another_task_is_refused(task, template, told, small_recipe, tmp_path):
+    learn_tokenizer(["a b"], 260, template=template, show_progress=False).save_pretrained(tmp_path / "given")
+    small = ("model={d_model: 16, ffn_dim: 16}", "decoding={}") if task != "translation" else ()
+    recipe = small_recipe(f"task={task}", f"tokenizer={{path: {tmp_path / 'given'}}}", *small)
+    with pytest.raises(ValueError, match=told):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_that_cannot_pad_is_refused_before_an_old_run_is_deleted(finished, small_recipe, tmp_path):
+    tokenizer = learn_tokenizer(["a b"], 260, show_progress=False)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path / "given")
+    with pytest.raises(ValueError, match="the tokenizer has no pad_token"):
+        train(small_recipe(f"tokenizer={{path: {tmp_path / 'given'}}}"), finished.run, overwrite=True)
+    assert finished.model.exists()
+
+
+def test_pairs_longer_than_learned_positions_are_told_before_a_training(small_recipe, tokenizer, tmp_path):
+    """Those of the validation set, which are not left out, and those of a model to start from."""
+    short = ("model.positions=learned", "model.max_position_embeddings=9", "corpus.max_length=9")
+    with pytest.raises(ValueError, match=r"a validation pair has 1\d tokens .* positions end at 9.*corpus.val"):
+        train(small_recipe(*short), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    network = tiny_model(vocab_size=len(tokenizer), positions="learned", max_position_embeddings=9)
+    for part in (network, tokenizer):
+        part.save_pretrained(tmp_path / "base")
+    with pytest.raises(ValueError, match=r"a train pair has \d+ tokens .*lower corpus.max_length"):
+        train(small_recipe("model=null", "tokenizer=null"), tmp_path / "run", from_model=str(tmp_path / "base"))
 
 
 def test_without_model_section_a_base_is_needed(small_recipe, tmp_path):

@@ -207,9 +207,9 @@ def load_table(where: str, form: str) -> Dataset:
     options: dict = {}
     if form == "csv":  # text stays text: "NA" is a word, and "007" has three letters
         with (
-            gzip.open(where, "rt", encoding="utf-8")
+            gzip.open(where, "rt", encoding="utf-8-sig")  # as Excel writes it
             if where.endswith(".gz")
-            else open(where, encoding="utf-8") as file
+            else open(where, encoding="utf-8-sig") as file
         ):
             names = next(csv.reader(file), [])
         options = {"keep_default_na": False, "features": Features({name: Value("string") for name in names})}

@@ -16,12 +16,12 @@ def symbol_task(
 
     Args:
         task: `"copy"` or `"reverse"`.
-        sizes: number of pairs per split.
+        sizes: number of pairs per split, where it is not that of `SPLITS`.
         min_length, max_length: of a sequence, in letters.
     """
     if task not in TASKS:
         raise ValueError(f"unknown task {task!r}: expected one of {', '.join(TASKS)}")
-    sizes = sizes or SPLITS
+    sizes = SPLITS | (sizes or {})
     distinct = sum(len(ALPHABET) ** length for length in range(min_length, max_length + 1))
     if sum(sizes.values()) > distinct // 2 + 1:
         raise ValueError(

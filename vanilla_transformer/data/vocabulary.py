@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
@@ -88,6 +89,28 @@ def learn_tokenizer(
         split_special_tokens=not mask,
         clean_up_tokenization_spaces=False,
     )
+
+
+def check_template(tokenizer: PreTrainedTokenizerBase, template: Template) -> None:
+    """Raise `ValueError` for a tokenizer, of whatever origin, that puts other tokens around a text than `template`
+    does, or lacks one that a training needs."""
+    ends = {"<s>": tokenizer.bos_token_id, "</s>": tokenizer.eos_token_id}
+    needed = {"pad_token": tokenizer.pad_token_id, "eos_token": tokenizer.eos_token_id}
+    if template == "masked":
+        needed["mask_token"] = tokenizer.mask_token_id
+    missing = [name for name, token in needed.items() if token is None]
+    if missing:
+        raise ValueError(f"the tokenizer has no {' and no '.join(missing)}: give another one, or have one learned")
+    for side in ("text", "text_target"):  # a tokenizer may have one vocabulary for each
+        bare = tokenizer(**{side: "a"}, add_special_tokens=False)["input_ids"]
+        found = tokenizer(**{side: "a"})["input_ids"]
+        words = TEMPLATES[template].split()
+        if found != [token for word in words for token in (bare if word == "{}" else [ends[word]])]:
+            raise ValueError(
+                f"the tokenizer makes {' '.join(map(str, tokenizer.convert_ids_to_tokens(found)))!r} of the text 'a', "
+                f"expected {TEMPLATES[template].format('a')!r} for a {template} model: give another one, or have one "
+                "learned (leave tokenizer.path out)"
+            )
 
 
 def save_tokenizer(tokenizer: VanillaTransformerTokenizer, folder: Path, *, overwrite: bool = False) -> None:

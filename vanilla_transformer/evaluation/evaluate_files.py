@@ -101,6 +101,7 @@ def evaluate_files(
         "length_penalty": options["length_penalty"]
         if options.get("length_penalty") is not None
         else defaults.length_penalty,
+        "truncation": options.get("truncation", False),
     }
     scores = translation_scores(translations, references)
     scores += [moses_bleu(translations, references, moses)] if moses else []

@@ -15,8 +15,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers.trainer import TRAINER_STATE_NAME
 
+from ..data.whole_files import TMP, sync
+
 PATTERN = re.compile(r"checkpoint-(\d+)")
-TMP = "tmp-"
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -76,22 +77,6 @@ def discard(folder: Path) -> None:
         shutil.rmtree(aside)  # of an earlier time that did not come to its end
     os.replace(folder, aside)
     shutil.rmtree(aside)
-
-
-def write_whole(file: Path, text: str) -> None:
-    """Text under its name at once, or not at all."""
-    aside = file.with_name(f"{TMP}{file.name}")
-    aside.write_text(text, "utf-8")
-    sync(aside)
-    os.replace(aside, file)
-
-
-def sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def remove_unfinished(run: Path) -> None:

@@ -15,7 +15,6 @@ RUN/                                 the training on all pairs
 """
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -27,11 +26,12 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 
 from ..data.corpora import SIDES, is_pair, read_lines
+from ..data.whole_files import TMP, write_whole
 from ..translation.files import translate_files
 from ..translation.packing import Packing
 from ..translation.parts import parts_of
 from ..translation.shares import processes_of_launch
-from .checkpoints import TMP, checkpoints, discard, publish, write_whole
+from .checkpoints import checkpoints, discard, publish
 from .recipe import CorpusRecipe, Recipe
 from .run_folder import (
     PROVENANCE,
@@ -247,10 +247,7 @@ def write_further(folder: Path, names: list[str]) -> None:
 
 
 def write_lines(file: Path, lines: Iterable[str]) -> None:
-    aside = file.with_name(f"{TMP}{file.name}")
-    with aside.open("w", encoding="utf-8") as out:
-        out.writelines(" ".join(line.splitlines()) + "\n" for line in lines)
-    os.replace(aside, file)
+    write_whole(file, (" ".join(line.splitlines()) + "\n" for line in lines))
 
 
 @contextmanager

@@ -15,8 +15,9 @@ from datasets import Dataset
 from transformers import EarlyStoppingCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
+from ..data.whole_files import TMP
 from ..interop.loading import check_folder, check_tokenizer
-from .checkpoints import TMP, checkpoints
+from .checkpoints import checkpoints
 from .recipe import Recipe, load_recipe
 from .splits import fingerprint
 

@@ -25,6 +25,7 @@ from tqdm.auto import tqdm
 from transformers import (
     AutoTokenizer,
     PreTrainedConfig,
+    PreTrainedModel,
     Seq2SeqTrainingArguments,
     set_seed,
 )
@@ -32,13 +33,15 @@ from transformers.integrations import is_tensorboard_available
 from transformers.utils import logging
 
 from ..data.corpora import SIDES, read_corpus
-from ..data.vocabulary import learn_tokenizer
+from ..data.vocabulary import check_template, learn_tokenizer
+from ..data.whole_files import write_whole
 from ..interop.loading import load_tokenizer
 from ..model.configuration_vanilla_transformer import FamilyConfig
+from ..model.decoding import position_limit
 from ..translation import Translator
 from ..translation.alignments import choose_heads
 from ..translation.shares import processes_of_launch
-from .checkpoints import checkpoints, discard, mean_weights, publish, remove_unfinished, write_whole, writing
+from .checkpoints import checkpoints, discard, mean_weights, publish, remove_unfinished, writing
 from .memory import keep_freed_memory
 from .muon import check_muon
 from .recipe import Recipe
@@ -54,7 +57,7 @@ from .run_folder import (
     provenance_of,
     state_of,
 )
-from .splits import load_splits, tokenize, version_of
+from .splits import lengths_of, load_splits, tokenize, version_of
 from .tasks import TASKS, TranslationTask
 from .trainer import RecipeTrainer, StopOnInterrupt
 
@@ -115,6 +118,7 @@ def train(
         tokenizer, model = load_base(task, from_model)
     else:
         tokenizer, model = new_base(task, splits["train"])
+    check_template(tokenizer, task.template)
     if model.can_generate():
         model.generation_config.update(**task.generation_settings())
     if further is not None:
@@ -128,6 +132,7 @@ def train(
             "train": tokenize(splits["train"], encode, recipe.corpus.max_length, "train", version),
             "validation": tokenize(splits["validation"], encode, None, "validation", version),
         }
+    check_positions(model, encoded)
     processes.wait_for_everyone()
     task.training_collator(tokenizer)  # raises for a tokenizer that it cannot use
     arguments = training_arguments(task, model, run)  # raises for what transformers would not have
@@ -159,9 +164,10 @@ def train(
             f"(equation 3), which undoes much of what {from_model} knows; fine-tuning usually takes 1e-4 or less"
         )
     budget = training.max_tokens * training.gradient_accumulation_steps * processes.num_processes
+    uncut = " before BPE dropout, which makes more of them" if training.bpe_dropout else ""
     tqdm.write(
         f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, a vocabulary of {len(tokenizer)}, at "
-        f"most {budget:,} padded tokens a side in an update; checkpoints in {run}"
+        f"most {budget:,} padded tokens a side in an update{uncut}; checkpoints in {run}"
     )
 
     stop = StopOnInterrupt()
@@ -183,7 +189,10 @@ def train(
     if newest and is_trained(recipe, state_of(newest)):  # and was killed before the final model was written
         trainer.state = state_of(newest)
     else:
-        trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        try:
+            trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        finally:
+            stop.restore()
     step = trainer.state.global_step
     if stop.stopped:
         return TrainingResult(run, None, step, splits)
@@ -253,6 +262,19 @@ def load_base(task: TranslationTask, name: str):
     return tokenizer, model
 
 
+def check_positions(model: PreTrainedModel, encoded: dict[str, Dataset]) -> None:
+    """Raise `ValueError` where learned positions end before the longest pair does, to which a training comes late."""
+    limit = position_limit(model, model.config)
+    for name, rows in encoded.items() if limit else ():
+        lengths = lengths_of(rows)
+        if lengths.max() > limit:
+            raise ValueError(
+                f"a {name} pair has {lengths.max()} tokens on a side ({(lengths > limit).sum()} of {len(lengths)} "
+                f"have too many), and learned positions end at {limit}: raise model.max_position_embeddings, "
+                + ("lower corpus.max_length" if name == "train" else f"or leave such pairs out of corpus.{name}")
+            )
+
+
 # Fields that the checkpoint decides about; the rest of its configuration is for a recipe to agree with.
 NOT_ARCHITECTURE = {"vocab_size", "decoder_vocab_size", "max_position_embeddings", "use_cache", "is_encoder_decoder"}
 
@@ -311,7 +333,7 @@ def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTraini
 def computes_in_bfloat16() -> bool:
     """Whether matrix products in bfloat16 are faster here than in float32: on GPUs, and on CPUs that have them."""
     if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported()
+        return torch.cuda.is_bf16_supported(including_emulation=False)
     known: dict = getattr(torch.cpu, "get_capabilities", dict)()  # of torch 2.13; an older one computes in float32
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 

@@ -20,8 +20,9 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
 from ..data.batching import TokenBudgetSampler
+from ..data.whole_files import TMP
 from ..model.loss import IGNORED_LABEL
-from .checkpoints import TMP, checkpoints, publish, rotate, select, writing
+from .checkpoints import checkpoints, publish, rotate, select, writing
 from .muon import muon_with_adam
 from .r_drop import r_drop_loss
 from .splits import lengths_of
@@ -122,10 +123,12 @@ class RecipeTrainer(Seq2SeqTrainer):
     def check_progress(self, loss: float) -> None:
         """Raise where the loss of an evaluation is none, or where a model that had learned knows little more than how
         frequent words are: before that is saved."""
-        best = min((entry["eval_loss"] for entry in self.state.log_history if "eval_loss" in entry), default=math.inf)
+        history = self.state.log_history
+        best = min((entry["eval_loss"] for entry in history if "eval_loss" in entry), default=math.inf)
         what = f"a validation loss of {loss}"
-        # A model that collapses gives each word its frequency, or worse.
-        lost = best < self.frequencies / 2 and loss > 0.9 * self.frequencies
+        # A model that collapses gives each word its frequency, or worse; one that overfits knows its training set.
+        trained = next((entry["loss"] for entry in reversed(history) if "loss" in entry), math.inf)
+        lost = min(loss, trained) > 0.9 * self.frequencies and loss > 1.2 * best
         if lost:
             what = f"lost what it had learned: its validation loss went from {best:.4g} to {loss:.4g} nats a token"
         if lost or not math.isfinite(loss):
@@ -317,5 +320,8 @@ class StopOnInterrupt(TrainerCallback):
 
     def on_train_end(self, args, state, control, **kwargs):
         self.ask_all(args)  # while the last checkpoint was evaluated and saved
+
+    def restore(self) -> None:
+        """What a signal did before the training, however that ended."""
         for number, handler in self.handlers.items():
             signal.signal(number, handler)

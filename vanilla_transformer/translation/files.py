@@ -11,6 +11,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from ..data.corpora import read_lines, state_of
+from ..data.whole_files import write_whole
 from .alignments import AlignmentHeads, pharaoh
 from .packing import Packing
 from .parts import PART, Parts
@@ -106,7 +107,7 @@ def translate_files(
             for part, some in parts.chunks(lines()):
                 names, texts = sides(some)
                 found = translator.candidates(texts, names=names, max_tokens=max_tokens, counts=counts, **settings)
-                parts.write(part, text_of(found, scores, bool(alignments)))
+                write_whole(part, text_of(found, scores, bool(alignments)))
                 bar.update(len(texts))
     finally:  # also of one that is interrupted
         translator.warn(counts)

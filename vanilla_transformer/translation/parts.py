@@ -12,6 +12,8 @@ from typing import TypeVar
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
+from ..data.whole_files import sync, write_whole
+
 PART = 2000  # lines of the input
 Line = TypeVar("Line")
 
@@ -39,7 +41,7 @@ class Parts:
         note, asked = self.folder / "asked.json", json.loads(json.dumps(asked))
         if self.processes.is_main_process:
             before = json.loads(note.read_text("utf-8")) if note.exists() else {}  # what nobody knows of is another's
-            if any(self.folder.glob("*.txt")) and before != asked:
+            if any(self.folder.glob(f"{'[0-9]' * 6}.txt")) and before != asked:
                 other = sorted(name for name in {*before, *asked} if before.get(name) != asked.get(name))
                 raise ValueError(
                     f"{self.folder} holds parts of another translation, which differs in {', '.join(other)}: delete "
@@ -47,12 +49,12 @@ class Parts:
                 )
             self.folder.mkdir(exist_ok=True)
             if before != asked:
-                self.write(note, json.dumps(asked, indent=2))
+                write_whole(note, json.dumps(asked, indent=2))
         self.processes.wait_for_everyone()
         count = -(-lines // PART)
-        names = [self.folder / f"{number:06}.txt" for number in range(count)]
-        self.names = names[self.processes.process_index :: self.processes.num_processes]
-        self.there = {name for name in names if name.exists()}
+        self.all = [self.folder / f"{number:06}.txt" for number in range(count)]
+        self.names = self.all[self.processes.process_index :: self.processes.num_processes]
+        self.there = {name for name in self.all if name.exists()}
         if self.there and self.processes.is_main_process:
             tqdm.write(f"{len(self.there)} of {count} parts are there already")
 
@@ -68,17 +70,12 @@ class Parts:
             ValueError: if the input has become shorter.
         """
         lines, mine = iter(lines), set(self.names) - self.there
-        for number in range(-(-self.lines // PART)):
-            chunk, name = list(islice(lines, PART)), self.folder / f"{number:06}.txt"
+        for number, name in enumerate(self.all):
+            chunk = list(islice(lines, PART))
             if len(chunk) != min(PART, self.lines - number * PART):
                 raise ValueError("the input has changed while it was translated: leave it alone, and begin again")
             if name in mine:
                 yield name, chunk
-
-    def write(self, part: Path, text: str) -> None:
-        aside = part.with_suffix(".tmp")
-        aside.write_text(text, encoding="utf-8")
-        os.replace(aside, part)
 
     def join(self) -> None:
         """Put them together in the place of `output` when all processes are done."""
@@ -86,9 +83,10 @@ class Parts:
         if self.processes.is_main_process:
             whole = self.folder / "whole"
             with whole.open("wb") as file:
-                for part in sorted(self.folder.glob("*.txt")):
+                for part in self.all:
                     with part.open("rb") as text:
                         shutil.copyfileobj(text, file)
+            sync(whole)  # before the parts are gone
             os.replace(whole, self.output)
             shutil.rmtree(self.folder)
         self.processes.wait_for_everyone()
