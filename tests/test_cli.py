@@ -1,6 +1,7 @@
 """The command as a user meets it: what it prints, where it writes, and a line instead of a traceback for a mistake."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -91,6 +92,28 @@ def test_a_translation_that_was_killed_goes_on(model_dir, tmp_path, capsys, monk
     assert asked == [ENGLISH[:2], ENGLISH[2:4], ENGLISH[4:], ENGLISH[4:], [""]]
     assert output.read_bytes() == whole.read_bytes() and output.read_text().count("\n") == 7
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out"]
+
+
+def test_a_translation_on_a_full_disk(model_dir, tmp_path, capsys, monkeypatch):
+    """It is told where room is missing, and what was written stays."""
+    texts = lines(tmp_path / "in.txt", ENGLISH)
+    monkeypatch.setattr(parts, "PART", 2)
+    write, written = files.write_whole, []
+
+    def while_there_is_room(part, text):
+        if len(written) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(part, text)
+        written.append(part)
+
+    with monkeypatch.context() as full:
+        full.setattr(files, "write_whole", while_there_is_room)
+        told = error_of(capsys, "translate", model_dir, texts, "-o", tmp_path / "out.txt")
+    assert "No space left on device (" in told and f"left in {os.getcwd()}, " in told
+    assert "HF_DATASETS_CACHE=DIR, and give the same command again" in told
+    code, out, _ = run(capsys, "translate", model_dir, texts, "-o", tmp_path / "out.txt")
+    assert code == 0 and "1 of 3 parts are there already" in out
+    assert len((tmp_path / "out.txt").read_text("utf-8").splitlines()) == len(ENGLISH)
 
 
 def test_parts_of_which_nobody_knows_are_not_joined(model_dir, tmp_path, capsys):

@@ -2,9 +2,11 @@
 
 import argparse
 import dataclasses
+import errno
 import json
 import os
 import shlex
+import shutil
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -25,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.traceback:
             raise
         message = " ".join(str(innermost(error)).split())
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            message += f" ({room()})"
         print(f"vanilla-transformer {arguments.command}: error: {message}", file=sys.stderr)
         return 1
 
@@ -43,6 +47,19 @@ def innermost(error: BaseException) -> BaseException:
     from huggingface_hub.errors import StrictDataclassError
 
     return innermost(error.__cause__) if isinstance(error, StrictDataclassError) and error.__cause__ else error
+
+
+def room() -> str:
+    """What is told of a full disk."""
+    from datasets.config import HF_DATASETS_CACHE
+
+    here, cache = Path.cwd(), Path(HF_DATASETS_CACHE)
+    there = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    free = [f"{shutil.disk_usage(folder).free / 1e6:.0f} MB" for folder in (here, there)]
+    return (
+        f"{free[0]} left in {here}, {free[1]} in {cache}, where `datasets` keeps what it has read: make room, or move "
+        "the latter with HF_DATASETS_CACHE=DIR, and give the same command again, `train` with --resume"
+    )
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

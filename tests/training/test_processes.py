@@ -148,7 +148,7 @@ def test_an_interrupt_while_the_processes_ask_each_other(monkeypatch):
         control = stop.on_step_end(arguments, None, TrainerControl())
         assert stop.stopped and control.should_save and control.should_training_stop
     finally:
-        stop.on_train_end(arguments, None, None)
+        stop.restore()
 
 
 def test_an_interrupt_of_the_launcher_saves_a_checkpoint(tmp_path):
