@@ -94,7 +94,7 @@ def test_overfitting_is_no_collapse(small_recipe, tmp_path, monkeypatch):
 
     monkeypatch.setattr(RecipeTrainer, "log", well)
     monkeypatch.setattr(
-        RecipeTrainer, "nats_per_token", lambda self, *_: (losses.pop() if losses else 0.95) * self.frequencies
+        RecipeTrainer, "nats_per_token", lambda self, *_, **__: (losses.pop() if losses else 0.95) * self.frequencies
     )
     assert train(small_recipe(), tmp_path / "run").step == 12
 
