@@ -55,6 +55,15 @@ def test_translate_standard_input(model_dir, capsys, monkeypatch, expected):
     assert run(capsys, "translate", model_dir, "--beams", 2)[1].splitlines() == expected
 
 
+def test_the_mark_of_utf_8_is_no_text(model_dir, tmp_path, capsys, monkeypatch, expected):
+    """At the beginning of a file or of standard input, as Windows writes it."""
+    marked = "\n".join(ENGLISH).encode("utf-8-sig")
+    (tmp_path / "in.txt").write_bytes(marked)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(marked)))
+    for source in ([], [tmp_path / "in.txt"]):
+        assert run(capsys, "translate", model_dir, *source, "--beams", 2)[1].splitlines() == expected
+
+
 def test_translate_to_a_file_that_is_never_overwritten_unasked(model_dir, tmp_path, capsys, expected):
     source, output = lines(tmp_path / "a", ENGLISH), tmp_path / "out"
     assert run(capsys, "translate", model_dir, source, "-o", output, "--beams", 2)[0] == 0

@@ -65,7 +65,7 @@ def labels_are_shifted_twice(monkeypatch):
 
 @mutation("an_encoder_sees_both_ways", ["encoder-decoder", "encoder-only"])
 def the_encoder_is_causal(monkeypatch):
-    monkeypatch.setattr(stacks.Stack, "create_mask", lambda self, **kwargs: create_causal_mask(**kwargs))
+    monkeypatch.setattr(stacks.Stack, "create_mask", lambda self, position_ids, **kwargs: create_causal_mask(**kwargs))
     wrap(
         monkeypatch,
         attention.MultiHeadAttention,

@@ -96,7 +96,10 @@ def prefer_installed_pipeline() -> None:
     load = VanillaTransformerConfig.from_dict.__func__
 
     def from_dict(cls, config_dict, **kwargs):
-        return load(cls, {key: value for key, value in config_dict.items() if key != "custom_pipelines"}, **kwargs)
+        rest = {key: value for key, value in config_dict.items() if key != "custom_pipelines"}
+        others = {**(config_dict.get("custom_pipelines") or {})}  # which are somebody else's
+        others.pop("translation", None)
+        return load(cls, rest | ({"custom_pipelines": others} if others else {}), **kwargs)
 
     VanillaTransformerConfig.from_dict = classmethod(from_dict)
 

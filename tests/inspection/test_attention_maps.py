@@ -58,6 +58,18 @@ def test_words_are_linked_as_the_translator_links_them(model, tokenizer, chosen)
         assert [links(weights)] == Translator(model, tokenizer).align([(source, target)], heads)
 
 
+def test_the_last_word_of_a_translation_that_was_cut(model, tokenizer, monkeypatch):
+    """It has its place in the picture as in the alignments."""
+    heads = AlignmentHeads.parse("1:1,2:2")
+    monkeypatch.setattr(model.generation_config, "max_length", 5)
+    answer = Translator(model, tokenizer)([ENGLISH[0]], num_beams=1)[0]
+    assert tokenizer.eos_token_id not in answer.tokens and split_words(answer.text)
+    weights, rows, _ = collect_attention(model, tokenizer, ENGLISH[0], num_beams=1).words(heads, textless(tokenizer))
+    assert rows == split_words(answer.text)
+    said = [answer.tokens]
+    assert [links(weights)] == Translator(model, tokenizer).align([(ENGLISH[0], answer.text)], heads, said=said)
+
+
 def test_words_that_cannot_be_linked(model, tokenizer):
     maps = collect_attention(model, tokenizer, ENGLISH[0], FRENCH[0])
     with pytest.raises(ValueError, match="no heads 1:3, 4:1 in maps of 2 layers of 2 heads"):

@@ -478,6 +478,15 @@ def test_output_that_exists_is_replaced_on_request_only(opus, tmp_path, capsys):
     assert not (folder / "precious").exists() and (folder / "config.json").exists()
 
 
+def test_what_stands_beside_the_output_stays(opus, tmp_path):
+    (tmp_path / "tmp-ours").mkdir()
+    (tmp_path / "tmp-ours" / "thesis.tex").write_text("")
+    convert(opus, tmp_path / "ours")
+    assert (tmp_path / "tmp-ours" / "thesis.tex").exists()
+    assert {path.name for path in tmp_path.iterdir()} >= {"ours", "tmp-ours"}
+    assert not list(tmp_path.glob("tmp-ours-*"))
+
+
 def test_a_folder_that_holds_no_model_or_the_source_is_never_replaced(opus, tmp_path, capsys):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter").write_text("")

@@ -69,6 +69,25 @@ def test_length_limit_is_the_source_plus_fifty_and_capped_outputs_are_counted(wa
     assert any("3 of 3 outputs were cut at 58 tokens" in message for message in warnings_of())
 
 
+def test_the_mask_of_sources_is_not_inferred_from_what_ends_them():
+    """Of a model whose padding is its </s>, as with GPT's tokenizer."""
+    model = tiny_model(pad_token_id=2)
+    ids = torch.cat([random_ids(2, 5), torch.full((2, 1), 2)], 1)
+    expected = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8)
+    assert torch.equal(model.generate(ids, max_new_tokens=8), expected)
+    longest = never_ending(pad_token_id=2).generate(ids)
+    assert longest.shape[1] == 1 + 6 + 50
+
+
+def test_outputs_that_end_by_force_are_counted_as_cut(warnings_of):
+    """As those of OPUS-MT, whose last token is an </s> in any case."""
+    model = never_ending()
+    model.generation_config.forced_eos_token_id = 2
+    out = model.generate(random_ids(3, 7))
+    assert (out[:, -1] == 2).all()
+    assert any("3 of 3 outputs were cut at 58 tokens" in message for message in warnings_of())
+
+
 def test_padding_does_not_lengthen_the_limit():
     model = never_ending()
     ids = torch.cat([random_ids(1, 4), torch.zeros(1, 6, dtype=torch.long)], 1)

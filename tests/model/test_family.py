@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from family import GENERATING, build, every_member, with_labels
+from family import CHOICES, GENERATING, build, every_member, with_labels
 from properties import (
     a_window_slides,
     batch_is_singles,
@@ -12,7 +12,12 @@ from properties import (
     padding_changes_nothing,
     reload_is_bit_equal,
 )
+from tiny import random_ids
 from torch.nn import Embedding, LayerNorm, Linear, RMSNorm
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+from vanilla_transformer.model.attention import scaled_dot_product_attention
 
 
 @every_member()
@@ -67,3 +72,38 @@ def test_every_kind_of_module_is_initialised(architecture):
 @pytest.mark.parametrize("window", [2, 3])
 def test_a_sliding_window_sees_so_many_tokens(window):
     a_window_slides(build("decoder-only", sliding_window=window))
+
+
+@pytest.mark.parametrize("positions", CHOICES["positions"])
+@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize("attn", ["eager", "sdpa"])
+def test_texts_that_are_packed_into_a_row_do_not_see_each_other(positions, window, attn):
+    """As `DataCollatorWithFlattening` makes them: positions that begin anew, and no mask."""
+    model = build("decoder-only", positions=positions, sliding_window=window, attn_implementation=attn)
+    texts = [random_ids(1, length) for length in (4, 1, 3)]
+    packed, where = torch.cat(texts, 1), torch.cat([torch.arange(text.shape[1]) for text in texts])[None]
+    alone = torch.cat([model(text, use_cache=False).logits for text in texts], 1)
+    torch.testing.assert_close(model(packed, position_ids=where, use_cache=False).logits, alone)
+    labels = packed.masked_fill(where == 0, -100)
+    model(packed, position_ids=where, labels=labels).loss.backward()
+
+
+def test_kernels_are_told_of_the_window_and_of_packed_texts():
+    """A flash attention makes its mask itself, of these."""
+    heard = []
+
+    def kernel(module, query, key, value, mask, **told):
+        heard.append(told)
+        return scaled_dot_product_attention(module, query, key, value, mask, **told)
+
+    AttentionInterface.register("probe", kernel)
+    AttentionMaskInterface.register("probe", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+    model, where = build("decoder-only", sliding_window=3, attn_implementation="probe"), torch.tensor([[0, 1, 0, 1]])
+    model(random_ids(1, 4), position_ids=where, use_cache=False)
+    assert len(heard) == 2 and all(told["sliding_window"] == 3 and told["position_ids"] is where for told in heard)
+
+
+@pytest.mark.parametrize("attn", ["flash_attention_2", "paged|sdpa"])
+def test_kernels_that_add_nothing_to_scores_are_refused(attn):
+    with pytest.raises(ValueError, match="adds nothing to scores, as positions='relative' does"):
+        build("decoder-only", positions="relative").set_attn_implementation(attn)

@@ -4,6 +4,7 @@ import re
 import pytest
 import torch
 import torch.nn.utils.prune
+from family import build
 from safetensors.torch import load_file
 from tiny import random_ids, tiny_config, tiny_model
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq
@@ -265,6 +266,19 @@ def test_unknown_keywords_are_not_passed_over(warnings_of):
         model(input_ids=ids, labels=ids, label_smoothng=0.1)
     model(input_ids=ids, labels=ids, head_mask=None)
     assert warnings_of() == ["forward does not know head_mask: ignored"]
+
+
+def test_nor_are_those_of_a_part(warnings_of):
+    """An encoder, a decoder; and positions, where nothing reads them."""
+    model, ids = tiny_model(), random_ids(1, 3)
+    memory = model.get_encoder()(ids).last_hidden_state
+    with pytest.raises(ValueError, match="unknown key 'atention_mask': did you mean 'attention_mask'"):
+        model.get_encoder()(ids, atention_mask=ids)
+    with pytest.raises(ValueError, match="unknown key 'encoder_atention_mask': did you mean 'encoder_attention_mask'"):
+        model.get_decoder()(ids, encoder_hidden_states=memory, encoder_atention_mask=ids)
+    assert not warnings_of()
+    build("encoder-only")(ids, position_ids=ids)
+    assert warnings_of() == ["forward does not know position_ids: ignored"]
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 1.0])

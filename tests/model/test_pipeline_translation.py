@@ -708,6 +708,20 @@ def test_the_installed_pipeline_beats_a_brought_one(own, tmp_path, trust):
     assert again(TWO, max_new_tokens=6) == own(TWO, max_new_tokens=6)
 
 
+def test_pipelines_of_others_stay(own, tmp_path):
+    """In a checkpoint of ours that names some more, and in a foreign one that has one of its own."""
+    own.save_pretrained(tmp_path, include_pipeline=True)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    theirs = {"summary": {"impl": "theirs.Pipeline", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
+    saved["custom_pipelines"] |= theirs
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert model.config.custom_pipelines == theirs
+    TranslationPipeline(model=model, tokenizer=own.tokenizer).save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["custom_pipelines"] == theirs
+    assert not (tmp_path / "again" / "pipeline_translation.py").exists()
+
+
 def test_no_code_is_brought_along_unasked(marian, own, tmp_path):
     for name, pipe in {"own": own, "marian": marian.pipe}.items():
         pipe.save_pretrained(tmp_path / name)

@@ -24,11 +24,27 @@ def test_sinusoids_reach_beyond_the_configured_length():
 
 def test_position_is_the_number_of_tokens_before():
     mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-    assert token_positions(mask, 0, 5, "cpu").tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 1, 2, 3, 4]]
-    assert token_positions(mask, 4, 1, "cpu").tolist() == [[2], [2], [4]]
-    assert token_positions(None, 3, 2, "cpu").tolist() == [[3, 4]]
+    assert token_positions(mask, 0, 5, "cpu", True).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 1, 2, 3, 4]]
+    assert token_positions(mask, 4, 1, "cpu", True).tolist() == [[2], [2], [4]]
+    assert token_positions(None, 3, 2, "cpu", True).tolist() == [[3, 4]]
     causal = torch.ones(2, 2).tril().bool()[None, None]
-    assert token_positions(causal, 0, 2, "cpu").tolist() == [[0, 1]]
+    assert token_positions(causal, 0, 2, "cpu", True).tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "relative"])
+@pytest.mark.parametrize("additive", [False, True])
+def test_an_encoder_reads_masks_of_rows(positions, additive):
+    """(B, 1, 1, S), as BERT and BART take them too, means the same as (B, S)."""
+    model, ids, target = tiny_model(positions=positions), random_ids(2, 6), random_ids(2, 4)
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 0, 0]])
+    rows = mask[:, None, None].bool()
+    if additive:
+        rows = torch.zeros(rows.shape).masked_fill(~rows, torch.finfo(torch.float32).min)
+    expected, out = (
+        model(input_ids=ids, attention_mask=told, decoder_input_ids=target).logits for told in (mask, rows)
+    )
+    torch.testing.assert_close(out, expected)
+    assert not torch.allclose(model(input_ids=ids.flip(1), attention_mask=rows, decoder_input_ids=target).logits, out)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])

@@ -1,11 +1,15 @@
 """Models that know many languages read and say those that they are told, and are not left to guess."""
 
+import copy
+
 import pytest
 from foreign_models import ARCHITECTURES
+from tiny import tiny_model
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.inspection import collect_attention
 from vanilla_transformer.translation import load_translator
+from vanilla_transformer.translation.languages import set_languages
 
 TEXT = "the dog"
 
@@ -60,6 +64,24 @@ def test_a_model_that_was_saved_for_one_language_needs_no_telling(many, tmp_path
 def test_a_model_of_one_language_refuses_them(model_dir):
     with pytest.raises(ValueError, match=r"knows none.* leave --src-lang and --tgt-lang out"):
         load_translator(model_dir, tgt_lang="fr")
+
+
+def test_names_of_languages_without_tokens_are_those_of_one_pair(tokenizer):
+    """FSMT's tokenizer knows what they are called, and its model translates between these two."""
+    model, named = tiny_model(vocab_size=len(tokenizer)), copy.deepcopy(tokenizer)
+    named.src_lang, named.tgt_lang = "en", "fr"
+    set_languages(model, named, None, None)
+    assert model.generation_config.forced_bos_token_id is None
+    with pytest.raises(ValueError, match="knows none"):
+        set_languages(model, named, "en", "fr")
+
+
+def test_a_model_that_begins_with_its_language_needs_no_telling(tmp_path):
+    """mBART of one pair, such as facebook/mbart-large-en-ro."""
+    model, tokenizer = ARCHITECTURES["mbart"].build(tmp_path)
+    model.generation_config.decoder_start_token_id = tokenizer.convert_tokens_to_ids("ro_RO")
+    set_languages(model, tokenizer, None, None)
+    assert model.generation_config.forced_bos_token_id is None
 
 
 def test_names_of_languages_are_no_words(many):

@@ -1,6 +1,7 @@
 """From one folder to another: model and tokenizer, ready for `translate`, the pipeline and the Auto classes."""
 
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Literal
 
@@ -32,14 +33,14 @@ def convert(
     check_output(Path(source).resolve(), output, overwrite)
     model = DIRECTIONS[to](source)
     tokenizer = load_tokenizer(source)
-    half = output.with_name(f"tmp-{output.name}")
-    if half.exists():
-        shutil.rmtree(half)  # of a conversion that was interrupted
-    model.save_pretrained(half)
-    tokenizer.save_pretrained(half)
-    if output.exists():
-        shutil.rmtree(output)
-    half.rename(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"tmp-{output.name}-", dir=output.parent) as folder:
+        half = Path(folder) / output.name
+        model.save_pretrained(half)
+        tokenizer.save_pretrained(half)
+        if output.exists():
+            shutil.rmtree(output)
+        half.rename(output)
     return model
 
 

@@ -96,7 +96,7 @@ class LengthLimitMixin(GenerationMixin):
     def generate(self, inputs=None, generation_config=None, *args, fast: bool = True, **kwargs):
         """transformers' `generate` with what an encoder-decoder needs on top of it.
 
-        - The mask of source padding is inferred from `pad_token_id` when it is not given.
+        - The mask of source padding is inferred from `pad_token_id` when it is not given, unless that ends texts too.
         - When the call sets no length, an output may have min(generation_config.max_length, S + 50) tokens, where S
           is the batch's longest source (section 6.1), and outputs that this cuts are counted in a warning.
         - Greedy and beam search are those of `search.py`, which find the same tokens; `fast=False` for the library's.
@@ -123,9 +123,10 @@ class LengthLimitMixin(GenerationMixin):
         check_source(source)
         asked = asked_for(self, generation_config, kwargs)
         fast = fast and not args and is_known(self, asked)
-        pad = setting("pad_token_id")
+        pad, ends = setting("pad_token_id"), setting("eos_token_id")
+        tells = pad is not None and pad not in (ends if isinstance(ends, list) else [ends])  # or it ends each source
         is_ids = isinstance(source, torch.Tensor) and source.ndim == 2 and not source.is_floating_point()
-        if is_ids and pad is not None and kwargs.get("attention_mask") is None:
+        if is_ids and tells and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = source.ne(pad).long()
 
         prompt_length = self.prompt_length(kwargs.get("decoder_input_ids"), setting("decoder_start_token_id"))
@@ -156,7 +157,9 @@ class LengthLimitMixin(GenerationMixin):
                 generation_config.max_length, generation_config.max_new_tokens = limit, None
             outputs = super().generate(inputs, generation_config, *args, **kwargs)
             sequences = outputs if isinstance(outputs, torch.Tensor) else outputs.sequences
-        capped = count_capped(sequences, limit, setting("eos_token_id"), pad) if new_tokens is None else 0
+        capped = 0
+        if new_tokens is None:
+            capped = count_capped(sequences, limit, ends, pad, setting("forced_eos_token_id"))
         if capped:
             logger.warning(
                 f"{capped} of {len(sequences)} outputs were cut at {limit} tokens, before they ended: the limit is "

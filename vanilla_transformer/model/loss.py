@@ -47,13 +47,14 @@ def per_item(total: torch.Tensor, labels: torch.Tensor, num_items_in_batch) -> t
     """The mean, over the batch's own labels or the number that is given."""
     if num_items_in_batch is None:
         num_items_in_batch = (labels != IGNORED_LABEL).sum().clamp(min=1)
-    elif isinstance(num_items_in_batch, torch.Tensor):
+    if isinstance(num_items_in_batch, torch.Tensor):
         num_items_in_batch = num_items_in_batch.to(total.device)
     return total / num_items_in_batch
 
 
 def linear_cross_entropy(head: nn.Linear, x, labels, label_smoothing=0.0, num_items_in_batch=None) -> torch.Tensor:
     """`cross_entropy(head(x), labels, ...)`, x: (B, T, D), labels: (B, T), without the logits of all positions."""
+    labels = labels.to(x.device)  # another one where a model is divided
     kept = labels != IGNORED_LABEL  # what is not predicted needs no logits at all
     x, targets = x[kept], labels[kept]
     total = LinearCrossEntropy.apply(x, head.weight, head.bias, targets, label_smoothing)

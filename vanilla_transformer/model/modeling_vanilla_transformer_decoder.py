@@ -50,10 +50,11 @@ class VanillaTransformerDecoderModel(DecoderOnly, Stack):
         "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
     }
 
-    def create_mask(self, **kwargs):
-        """A token sees itself and those before it, or with a sliding window the last W of these."""
-        windowed = self.config.sliding_window is not None
-        return create_sliding_window_causal_mask(**kwargs) if windowed else create_causal_mask(**kwargs)
+    def create_mask(self, position_ids, **kwargs):
+        """A token sees itself and those before it, or with a sliding window the last W of these. Where positions begin
+        anew, so does a text: several that are packed into a row do not see each other."""
+        create = create_causal_mask if self.config.sliding_window is None else create_sliding_window_causal_mask
+        return create(position_ids=position_ids, **kwargs)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -85,6 +86,8 @@ class VanillaTransformerDecoderModel(DecoderOnly, Stack):
         x, shared, everywhere = self.enter(
             input_ids, inputs_embeds, attention_mask, position_ids, past_key_values, config
         )
+        # A flash kernel makes its mask of these.
+        everywhere |= dict(position_ids=position_ids, sliding_window=self.config.sliding_window)
         for layer in self.layers:
             x = layer(x, *shared, **everywhere, **kwargs)
         return BaseModelOutputWithPast(

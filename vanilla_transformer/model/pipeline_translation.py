@@ -328,7 +328,7 @@ class TranslationPipeline(Pipeline):
         os.makedirs(save_directory, exist_ok=True)
         config = self.model.config
         before = getattr(config, "custom_pipelines", None)
-        if include_pipeline or before:
+        if include_pipeline or "translation" in (before or {}):
             custom_object_save(self, save_directory)
             impl = f"{type(self).__module__.rsplit('.', 1)[-1]}.{type(self).__name__}"
             ours = {"translation": {"impl": impl, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}

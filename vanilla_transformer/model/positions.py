@@ -21,18 +21,23 @@ def visible(rows: torch.Tensor) -> torch.Tensor:
     return (rows if rows.dtype == torch.bool else rows == 0)[:, 0]
 
 
-def token_positions(mask: torch.Tensor | None, past: int | torch.Tensor, length: int, device) -> torch.Tensor:
+def token_positions(
+    mask: torch.Tensor | None, past: int | torch.Tensor, length: int, device, is_causal: bool
+) -> torch.Tensor:
     """Positions of the last `length` tokens, (B or 1, length), where padding on either side counts for nothing.
 
     Args:
-        mask: (B, past + length), 1 for tokens and 0 for padding; or (B, 1, length, keys), a causal mask that is
+        mask: (B, past + length), 1 for tokens and 0 for padding; or (B, 1, length or 1, keys), a mask of rows that is
             either boolean (True = visible) or additive (0 = visible); or `None`, without padding.
         past: number of tokens already in the cache (a tensor for static caches).
+        is_causal: whether a row sees no further than itself, or all tokens.
     """
     if mask is None or not isinstance(mask, torch.Tensor):
         return (torch.arange(length, device=device) + past)[None]
-    if mask.ndim == 4:  # a causal row sees itself and all tokens before it
+    if mask.ndim == 4 and is_causal:  # a row sees itself and all tokens before it
         seen = visible(mask).sum(-1)
+    elif mask.ndim == 4:  # some row sees each key that is a token
+        seen = visible(mask).any(dim=-2).long().cumsum(-1)
     else:
         seen = mask.long().cumsum(-1)[:, -length:]
     return (seen - 1).clamp(min=0)

@@ -23,6 +23,10 @@ from .positions import POSITIONS, LearnedPositions, Sinusoids, key_positions, to
 
 logger = logging.get_logger(__name__)
 
+# What a `forward` need not know by name: `use_cache` comes from the configuration, also to an encoder. But nothing behind
+# it reads `position_ids`.
+PASSED_ON = (TransformersKwargs.__annotations__.keys() | {"use_cache"}) - {"position_ids"}
+
 
 class VanillaTransformerPreTrainedModel(PreTrainedModel):
     """What all models of the family share: their configuration, abilities and initialisation."""
@@ -62,7 +66,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         ]
 
     def _check_and_adjust_attn_implementation(self, attn_implementation, *args, **kwargs):
-        if POSITIONS[self.config.positions].opens_bias and "flash" in (attn_implementation or ""):
+        refused = any(word in (attn_implementation or "") for word in ("flash", "paged"))
+        if POSITIONS[self.config.positions].opens_bias and refused:
             raise ValueError(
                 f"attn_implementation={attn_implementation!r} adds nothing to scores, as positions="
                 f"{self.config.positions!r} does: choose 'eager', 'sdpa' or 'flex_attention'"
@@ -75,7 +80,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: for a keyword that is nearly the name of a parameter; any other is warned of once.
         """
-        unknown = [name for name in kwargs if name not in TransformersKwargs.__annotations__]
+        unknown = [name for name in kwargs if name not in PASSED_ON]
         if unknown:
             reject_near_misses(unknown, tuple(inspect.signature(self.forward).parameters))
             logger.warning_once(f"forward does not know {', '.join(unknown)}: ignored")
@@ -132,8 +137,9 @@ class Stack(VanillaTransformerPreTrainedModel):
             inputs_embeds = self.embed_tokens(input_ids)
         return self.dropout(self.positions.embed(inputs_embeds * self.embed_scale, positions, length))
 
-    def create_mask(self, **kwargs):
-        """Which keys a query may attend to: for encoders all tokens, for decoders those before it and itself."""
+    def create_mask(self, position_ids, **kwargs):
+        """Which keys a query may attend to: for encoders all tokens, for decoders those before it and itself.
+        `position_ids` are those of the call, if it gave any."""
         return create_causal_mask(**kwargs) if self.is_causal else create_bidirectional_mask(**kwargs)
 
     def enter(self, input_ids, inputs_embeds, attention_mask, position_ids, past_key_values, config):
@@ -147,17 +153,20 @@ class Stack(VanillaTransformerPreTrainedModel):
         total = past + inputs.shape[1]
         # No position reaches `length`. Of a static cache it is the size: to ask for the number stops compilation.
         length = past_key_values.get_max_length() if isinstance(total, torch.Tensor) else total
+        given = position_ids
         if position_ids is None:
-            position_ids = token_positions(attention_mask, past, inputs.shape[1], inputs.device)
+            position_ids = token_positions(attention_mask, past, inputs.shape[1], inputs.device, self.is_causal)
         elif not torch.compiler.is_compiling():
             length = int(position_ids.max()) + 1
         x = self.embed(input_ids, inputs_embeds, position_ids, length)  # x: (B, L, D)
         mask = self.create_mask(
-            config=config, inputs_embeds=x, attention_mask=attention_mask, past_key_values=past_key_values
+            given, config=config, inputs_embeds=x, attention_mask=attention_mask, past_key_values=past_key_values
         )
         bias = None
         if self.positions.opens_bias:
-            where = key_positions(attention_mask, position_ids, total, keys, dropped)
+            where = position_ids  # of the keys, which are the queries unless some are cached
+            if past_key_values is not None:
+                where = key_positions(attention_mask, position_ids, total, keys, dropped)
             bias = self.positions.bias(position_ids, where)
             bias = bias.expand(x.shape[0], -1, -1, -1)  # type: ignore[union-attr]  # bias: (B, H, L, keys)
         everywhere = dict(
@@ -201,6 +210,7 @@ class Encoder(Stack):
         self, input_ids=None, attention_mask=None, inputs_embeds=None, **kwargs: Unpack[TransformersKwargs]
     ) -> BaseModelOutput:
         """input_ids: (B, S), attention_mask: (B, S) with 1 for tokens -> last_hidden_state (B, S, D)"""
+        self.check_keywords(kwargs)
         if input_ids is not None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         config = self.config_of_call(kwargs)
@@ -247,6 +257,7 @@ class Decoder(Stack):
         `attention_mask` covers cached and new tokens, (B, past + T). Keys and values of the T new tokens are added to
         the cache, so that the next call passes only what comes after them.
         """
+        self.check_keywords(kwargs)
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         if past_key_values is not None and not isinstance(past_key_values, EncoderDecoderCache):

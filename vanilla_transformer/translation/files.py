@@ -149,7 +149,7 @@ def read_stdin() -> list[str]:
     lines = []
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
-            lines.append(line.decode("utf-8").rstrip("\r\n"))
+            lines.append(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
         except UnicodeDecodeError:
             raise ValueError(f"standard input, line {number} is not UTF-8: convert it with iconv first") from None
     return lines

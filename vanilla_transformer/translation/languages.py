@@ -18,7 +18,7 @@ def set_languages(
         ValueError: for languages that the tokenizer has no token for, and if a model that has to be told which one to
             say is not.
     """
-    if not hasattr(tokenizer, "src_lang"):
+    if not (hasattr(tokenizer, "src_lang") and languages(tokenizer)):  # FSMT's only knows what its one pair is called
         if src_lang or tgt_lang:
             raise ValueError(
                 f"got the languages {src_lang} and {tgt_lang}, but a {type(tokenizer).__name__} knows none: the model "
@@ -39,11 +39,16 @@ def set_languages(
     if tgt_lang:
         model.generation_config.forced_bos_token_id = tokenizer.convert_tokens_to_ids(token_of(tokenizer, tgt_lang))
         tokenizer.tgt_lang = tgt_lang
-    if model.generation_config.forced_bos_token_id is None:
+    start = model.generation_config.decoder_start_token_id  # mBART of one pair begins with the language itself
+    if model.generation_config.forced_bos_token_id is None and not says_language(tokenizer, start):
         raise ValueError(
             f"this model translates between many languages, from {tokenizer.src_lang} as it was saved, and was not "
             f"told into which: name them, such as --src-lang {tokenizer.src_lang} --tgt-lang {languages(tokenizer)[0]}"
         )
+
+
+def says_language(tokenizer: PreTrainedTokenizerBase, token: int | None) -> bool:
+    return token is not None and tokenizer.convert_ids_to_tokens(token) in languages(tokenizer)
 
 
 def token_of(tokenizer: PreTrainedTokenizerBase, language: str) -> str:
