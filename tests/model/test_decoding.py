@@ -88,6 +88,15 @@ def test_outputs_that_end_by_force_are_counted_as_cut(warnings_of):
     assert any("3 of 3 outputs were cut at 58 tokens" in message for message in warnings_of())
 
 
+def test_labels_of_a_batch_say_nothing_of_what_is_found(warnings_of):
+    """`Seq2SeqTrainer` leaves them in what it generates from."""
+    model, ids = tiny_model(), random_ids(2, 5)
+    for fast in (True, False):
+        expected = model.generate(ids, max_new_tokens=5, fast=fast)
+        assert torch.equal(model.generate(ids, labels=random_ids(2, 3), max_new_tokens=5, fast=fast), expected)
+    assert not [message for message in warnings_of() if "labels" in message]
+
+
 def test_padding_does_not_lengthen_the_limit():
     model = never_ending()
     ids = torch.cat([random_ids(1, 4), torch.zeros(1, 6, dtype=torch.long)], 1)

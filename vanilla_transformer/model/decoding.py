@@ -108,6 +108,8 @@ class LengthLimitMixin(GenerationMixin):
             TypeError, ValueError: for a source that is no batch of ids (B, S), and for `num_beams` below 1.
         """
 
+        kwargs.pop("labels", None)  # which Seq2SeqTrainer leaves in a batch
+
         def of_call(name: str):
             value = kwargs.get(name)
             return value if value is not None else getattr(generation_config, name, None)

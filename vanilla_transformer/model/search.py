@@ -23,7 +23,7 @@ NEVER = -1.0e9  # the score of what must not be chosen, as in transformers
 
 
 # What a call may say; all that changes the scores comes as processors, which are heard.
-INPUTS = {"input_ids", "attention_mask", "encoder_outputs", "inputs_embeds", "decoder_input_ids", "labels"}
+INPUTS = {"input_ids", "attention_mask", "encoder_outputs", "inputs_embeds", "decoder_input_ids"}
 SETTINGS = {"max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "num_return_sequences"}
 SETTINGS |= {"length_penalty", "early_stopping", "use_cache", "repetition_penalty", "no_repeat_ngram_size"}
 SETTINGS |= {"bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "renormalize_logits", "logits_processor"}

@@ -23,8 +23,8 @@ from .positions import POSITIONS, LearnedPositions, Sinusoids, key_positions, to
 
 logger = logging.get_logger(__name__)
 
-# What a `forward` need not know by name: `use_cache` comes from the configuration, also to an encoder. But nothing behind
-# it reads `position_ids`.
+# What a `forward` need not know by name: `use_cache` comes from the configuration, also to an encoder. But nothing
+# behind it reads `position_ids`.
 PASSED_ON = (TransformersKwargs.__annotations__.keys() | {"use_cache"}) - {"position_ids"}
 
 
