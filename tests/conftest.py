@@ -23,10 +23,8 @@ from vanilla_transformer.data.vocabulary import learn_tokenizer
 torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cache():
-    yield
-    shutil.rmtree(os.environ["HF_DATASETS_CACHE"])
+def pytest_unconfigure():
+    shutil.rmtree(os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,7 @@ def test_a_translation_on_a_full_disk(model_dir, tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as full:
         full.setattr(files, "write_whole", while_there_is_room)
         told = error_of(capsys, "translate", model_dir, texts, "-o", tmp_path / "out.txt")
-    assert "No space left on device (" in told and f"left in {os.getcwd()}, " in told
+    assert "No space left on device (" in told and f"left in {tmp_path}, " in told
     assert "HF_DATASETS_CACHE=DIR, and give the same command again" in told
     code, out, _ = run(capsys, "translate", model_dir, texts, "-o", tmp_path / "out.txt")
     assert code == 0 and "1 of 3 parts are there already" in out

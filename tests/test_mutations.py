@@ -76,11 +76,17 @@ def the_encoder_is_causal(monkeypatch):
 
 @mutation("padding_changes_nothing", ALL)
 def positions_count_padding(monkeypatch):
-    monkeypatch.setattr(stacks, "token_positions", lambda mask, past, length, device: torch.arange(length)[None])
+    monkeypatch.setattr(stacks, "token_positions", lambda mask, past, length, *rest: torch.arange(length)[None])
 
 
 @mutation("padding_changes_nothing", ALL, positions="relative")
 def distances_count_padding(monkeypatch):
+    wrap(monkeypatch, positions.RelativePositions, "bias",
+         lambda bias: lambda self, queries, keys: bias(self, queries, torch.arange(keys.shape[1])[None]))  # fmt: skip
+
+
+@mutation("padding_changes_nothing", CAUSAL, positions="relative")
+def distances_in_a_cache_count_padding(monkeypatch):
     wrap(monkeypatch, stacks, "key_positions", lambda keys: lambda mask, *rest: keys(None, *rest))
 
 
@@ -125,8 +131,8 @@ def attention_is_returned_after_dropout(monkeypatch):
 @mutation("cache_changes_nothing")
 def the_offset_of_the_cache_is_dropped(monkeypatch):
     wrap(monkeypatch, stacks, "token_positions",
-         lambda count: lambda mask, past, length, device: count(mask[:, -length:], 0, length, device)
-         if mask is not None else count(None, 0, length, device))  # fmt: skip
+         lambda count: lambda mask, past, length, *rest: count(mask[:, -length:], 0, length, *rest)
+         if mask is not None else count(None, 0, length, *rest))  # fmt: skip
 
 
 @mutation("cache_changes_nothing", ["encoder-decoder", "decoder-only"])

@@ -59,7 +59,7 @@ def workplace(tmp_path_factory, tokenizer):
 def run_shell(workplace, monkeypatch):
     def run(text: str) -> None:
         """Without a new Python for each line, whose imports would take longer than all the rest."""
-        for line in in_seconds(text).replace("\\\n", "").splitlines():
+        for line in in_seconds(text.replace("\\\n", "")).splitlines():
             told, _, command = line.rpartition(" | ")
             if told:
                 _, words = shlex.split(told)  # echo "..."

@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
             raise
         message = " ".join(str(innermost(error)).split())
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            message += f" ({room()})"
+            message += f" ({room(getattr(arguments, 'output', None))})"
         print(f"vanilla-transformer {arguments.command}: error: {message}", file=sys.stderr)
         return 1
 
@@ -49,16 +49,18 @@ def innermost(error: BaseException) -> BaseException:
     return innermost(error.__cause__) if isinstance(error, StrictDataclassError) and error.__cause__ else error
 
 
-def room() -> str:
+def room(output: Path | list | None) -> str:
     """What is told of a full disk."""
     from datasets.config import HF_DATASETS_CACHE
 
-    here, cache = Path.cwd(), Path(HF_DATASETS_CACHE)
-    there = next(folder for folder in (cache, *cache.parents) if folder.exists())
-    free = [f"{shutil.disk_usage(folder).free / 1e6:.0f} MB" for folder in (here, there)]
+    def left(place: Path) -> str:
+        folder = next(folder for folder in (place, *place.parents) if folder.is_dir())
+        return f"{shutil.disk_usage(folder).free / 1e6:.0f} MB left in {folder}"
+
+    place = output if isinstance(output, Path) else Path.cwd()
     return (
-        f"{free[0]} left in {here}, {free[1]} in {cache}, where `datasets` keeps what it has read: make room, or move "
-        "the latter with HF_DATASETS_CACHE=DIR, and give the same command again, `train` with --resume"
+        f"{left(place.absolute())}, {left(Path(HF_DATASETS_CACHE))}, where `datasets` keeps what it has read: make room, "
+        "or move the latter with HF_DATASETS_CACHE=DIR, and give the same command again, `train` with --resume"
     )
 
 

@@ -69,11 +69,13 @@ def test_length_limit_is_the_source_plus_fifty_and_capped_outputs_are_counted(wa
     assert any("3 of 3 outputs were cut at 58 tokens" in message for message in warnings_of())
 
 
-def test_the_mask_of_sources_is_not_inferred_from_what_ends_them():
+def test_the_end_of_a_source_is_no_padding():
     """Of a model whose padding is its </s>, as with GPT's tokenizer."""
     model = tiny_model(pad_token_id=2)
     ids = torch.cat([random_ids(2, 5), torch.full((2, 1), 2)], 1)
-    expected = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8)
+    ids[1, 3:] = 2
+    mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2])
+    expected = model.generate(ids, attention_mask=mask, max_new_tokens=8)
     assert torch.equal(model.generate(ids, max_new_tokens=8), expected)
     longest = never_ending(pad_token_id=2).generate(ids)
     assert longest.shape[1] == 1 + 6 + 50

@@ -103,7 +103,7 @@ def test_kernels_are_told_of_the_window_and_of_packed_texts():
     assert len(heard) == 2 and all(told["sliding_window"] == 3 and told["position_ids"] is where for told in heard)
 
 
-@pytest.mark.parametrize("attn", ["flash_attention_2", "paged|sdpa"])
-def test_kernels_that_add_nothing_to_scores_are_refused(attn):
-    with pytest.raises(ValueError, match="adds nothing to scores, as positions='relative' does"):
-        build("decoder-only", positions="relative").set_attn_implementation(attn)
+def test_continuous_batching_adds_nothing_to_scores():
+    """It tells a model of its cache by a keyword."""
+    with pytest.raises(ValueError, match="adds nothing to scores, as positions='relative' does: use generate"):
+        build("decoder-only", positions="relative")(random_ids(1, 3), cache=object())

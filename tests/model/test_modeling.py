@@ -4,6 +4,7 @@ import re
 import pytest
 import torch
 import torch.nn.utils.prune
+from family import batch as batch_of
 from family import build
 from safetensors.torch import load_file
 from tiny import random_ids, tiny_config, tiny_model
@@ -277,7 +278,11 @@ def test_nor_are_those_of_a_part(warnings_of):
     with pytest.raises(ValueError, match="unknown key 'encoder_atention_mask': did you mean 'encoder_attention_mask'"):
         model.get_decoder()(ids, encoder_hidden_states=memory, encoder_atention_mask=ids)
     assert not warnings_of()
-    build("encoder-only")(ids, position_ids=ids)
+    for architecture in ("encoder-only", "encoder-decoder"):
+        inputs = batch_of(architecture)
+        positions = torch.zeros_like(inputs["input_ids"])
+        member = build(architecture)
+        assert torch.equal(member(**inputs, position_ids=positions).logits, member(**inputs).logits)
     assert warnings_of() == ["forward does not know position_ids: ignored"]
 
 

@@ -241,16 +241,16 @@ def test_two_processes_translate_and_evaluate_in_order(tmp_path, model_dir):
 KILLED = """
 import os, signal, sys
 from vanilla_transformer.cli import main
-from vanilla_transformer.translation import parts
+from vanilla_transformer.translation import files, parts
 parts.PART = 2
-write, at = parts.Parts.write, sys.argv.pop()
+write, at = files.write_whole, sys.argv.pop()
 
-def killed(self, part, text):
+def killed(part, text):
     if part.stem == at:
         os.kill(os.getpid(), signal.SIGKILL)
-    write(self, part, text)
+    write(part, text)
 
-parts.Parts.write = killed
+files.write_whole = killed
 sys.exit(main(["translate", *sys.argv[1:], "--beams", "2"]))
 """
 

@@ -94,10 +94,13 @@ def learn_tokenizer(
 def check_template(tokenizer: PreTrainedTokenizerBase, template: Template) -> None:
     """Raise `ValueError` for a tokenizer, of whatever origin, that puts other tokens around a text than `template`
     does, or lacks one that a training needs."""
-    ends = {"<s>": tokenizer.bos_token_id, "</s>": tokenizer.eos_token_id}
-    needed = {"pad_token": tokenizer.pad_token_id, "eos_token": tokenizer.eos_token_id}
-    if template == "masked":
+    first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
+    needed = {"pad_token": tokenizer.pad_token_id}
+    if template == "masked":  # BERT's ends have names of their own
+        first, last = (tokenizer.cls_token_id, tokenizer.sep_token_id) if first is None else (first, last)
         needed["mask_token"] = tokenizer.mask_token_id
+    needed["eos_token"] = last
+    ends = {"<s>": first, "</s>": last}
     missing = [name for name, token in needed.items() if token is None]
     if missing:
         raise ValueError(f"the tokenizer has no {' and no '.join(missing)}: give another one, or have one learned")

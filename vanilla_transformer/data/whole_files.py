@@ -12,7 +12,8 @@ def write_whole(file: Path, text: str | Iterable[str]) -> None:
     aside = file.with_name(f"{TMP}{file.name}")
     with aside.open("w", encoding="utf-8") as out:
         out.writelines([text] if isinstance(text, str) else text)
-    sync(aside)
+        out.flush()
+        os.fsync(out.fileno())
     os.replace(aside, file)
 
 

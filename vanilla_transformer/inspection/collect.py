@@ -63,9 +63,11 @@ def attention_to(
     said = batch.pop("labels")  # (1, T)
     if tokens is not None:
         said = said.new_tensor([tokens])
-        limit = position_limit(model.get_decoder(), model.config)
-        if tokens[-1] != tokenizer.eos_token_id and len(tokens) != limit:  # was cut, and its last word is read as well
-            said = said.new_tensor([[*tokens, tokenizer.eos_token_id]])
+        end, limit = tokenizer.eos_token_id, position_limit(model.get_decoder(), model.config)
+        if (
+            end is not None and end not in tokens[-1:] and len(tokens) != limit
+        ):  # was cut: its last word is read as well
+            said = said.new_tensor([[*tokens, end]])
     sides = ("source", batch["input_ids"], model.get_encoder()), ("target", said, model.get_decoder())
     for side, ids, stack in sides:
         limit = position_limit(stack, model.config)

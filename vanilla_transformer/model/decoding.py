@@ -96,7 +96,7 @@ class LengthLimitMixin(GenerationMixin):
     def generate(self, inputs=None, generation_config=None, *args, fast: bool = True, **kwargs):
         """transformers' `generate` with what an encoder-decoder needs on top of it.
 
-        - The mask of source padding is inferred from `pad_token_id` when it is not given, unless that ends texts too.
+        - The mask of source padding is inferred from `pad_token_id` when it is not given.
         - When the call sets no length, an output may have min(generation_config.max_length, S + 50) tokens, where S
           is the batch's longest source (section 6.1), and outputs that this cuts are counted in a warning.
         - Greedy and beam search are those of `search.py`, which find the same tokens; `fast=False` for the library's.
@@ -126,10 +126,12 @@ class LengthLimitMixin(GenerationMixin):
         asked = asked_for(self, generation_config, kwargs)
         fast = fast and not args and is_known(self, asked)
         pad, ends = setting("pad_token_id"), setting("eos_token_id")
-        tells = pad is not None and pad not in (ends if isinstance(ends, list) else [ends])  # or it ends each source
         is_ids = isinstance(source, torch.Tensor) and source.ndim == 2 and not source.is_floating_point()
-        if is_ids and tells and kwargs.get("attention_mask") is None:
-            kwargs["attention_mask"] = source.ne(pad).long()
+        if is_ids and pad is not None and kwargs.get("attention_mask") is None:
+            mask = source.ne(pad)
+            if pad in (ends if isinstance(ends, list) else [ends]):  # the first one behind a source is its end
+                mask[:, 1:] = mask[:, 1:] | mask[:, :-1].clone()
+            kwargs["attention_mask"] = mask.long()
 
         prompt_length = self.prompt_length(kwargs.get("decoder_input_ids"), setting("decoder_start_token_id"))
         longest_source = self.longest_source(source, kwargs)

@@ -100,6 +100,7 @@ class VanillaTransformerModel(EncoderDecoder):
             ValueError: if the inputs of a side are missing or given twice.
         """
         self.check_keywords(kwargs)
+        kwargs.pop("position_ids", None)  # a source has none, and the decoder's are another argument
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs

@@ -52,7 +52,7 @@ class VanillaTransformerDecoderModel(DecoderOnly, Stack):
 
     def create_mask(self, position_ids, **kwargs):
         """A token sees itself and those before it, or with a sliding window the last W of these. Where positions begin
-        anew, so does a text: several that are packed into a row do not see each other."""
+        anew, so does a text: several that are packed into a row, without a mask or cache, do not see each other."""
         create = create_causal_mask if self.config.sliding_window is None else create_sliding_window_causal_mask
         return create(position_ids=position_ids, **kwargs)
 
@@ -74,6 +74,10 @@ class VanillaTransformerDecoderModel(DecoderOnly, Stack):
         Raises:
             ValueError: for neither or both of ids and embeddings, and for rows of a sliding window without positions.
         """
+        if self.positions.opens_bias and "cache" in kwargs:
+            raise ValueError(
+                f"continuous batching adds nothing to scores, as positions={self.config.positions!r} does: use generate()"
+            )
         self.check_keywords(kwargs)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)

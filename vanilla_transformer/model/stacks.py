@@ -66,8 +66,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         ]
 
     def _check_and_adjust_attn_implementation(self, attn_implementation, *args, **kwargs):
-        refused = any(word in (attn_implementation or "") for word in ("flash", "paged"))
-        if POSITIONS[self.config.positions].opens_bias and refused:
+        if POSITIONS[self.config.positions].opens_bias and "flash" in (attn_implementation or ""):
             raise ValueError(
                 f"attn_implementation={attn_implementation!r} adds nothing to scores, as positions="
                 f"{self.config.positions!r} does: choose 'eager', 'sdpa' or 'flex_attention'"

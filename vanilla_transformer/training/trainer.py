@@ -128,7 +128,7 @@ class RecipeTrainer(Seq2SeqTrainer):
         what = f"a validation loss of {loss}"
         # A model that collapses gives each word its frequency, or worse; one that overfits knows its training set.
         trained = next((entry["loss"] for entry in reversed(history) if "loss" in entry), math.inf)
-        lost = min(loss, trained) > 0.9 * self.frequencies and loss > 1.2 * best
+        lost = best < 0.9 * self.frequencies < min(loss, trained) and loss > 1.2 * best
         if lost:
             what = f"lost what it had learned: its validation loss went from {best:.4g} to {loss:.4g} nats a token"
         if lost or not math.isfinite(loss):

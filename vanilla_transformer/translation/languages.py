@@ -5,6 +5,8 @@ from difflib import get_close_matches
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from .alignments import start_token
+
 logger = logging.get_logger(__name__)
 
 
@@ -39,8 +41,8 @@ def set_languages(
     if tgt_lang:
         model.generation_config.forced_bos_token_id = tokenizer.convert_tokens_to_ids(token_of(tokenizer, tgt_lang))
         tokenizer.tgt_lang = tgt_lang
-    start = model.generation_config.decoder_start_token_id  # mBART of one pair begins with the language itself
-    if model.generation_config.forced_bos_token_id is None and not says_language(tokenizer, start):
+    begins = says_language(tokenizer, start_token(model))  # as mBART of one pair does
+    if model.generation_config.forced_bos_token_id is None and not begins:
         raise ValueError(
             f"this model translates between many languages, from {tokenizer.src_lang} as it was saved, and was not "
             f"told into which: name them, such as --src-lang {tokenizer.src_lang} --tgt-lang {languages(tokenizer)[0]}"

@@ -12,7 +12,7 @@ from typing import TypeVar
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
-from ..data.whole_files import sync, write_whole
+from ..data.whole_files import write_whole
 
 PART = 2000  # lines of the input
 Line = TypeVar("Line")
@@ -86,7 +86,8 @@ class Parts:
                 for part in self.all:
                     with part.open("rb") as text:
                         shutil.copyfileobj(text, file)
-            sync(whole)  # before the parts are gone
+                file.flush()
+                os.fsync(file.fileno())  # before the parts are gone
             os.replace(whole, self.output)
             shutil.rmtree(self.folder)
         self.processes.wait_for_everyone()
