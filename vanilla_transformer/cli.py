@@ -59,8 +59,8 @@ def room(output: Path | list | None) -> str:
 
     place = output if isinstance(output, Path) else Path.cwd()
     return (
-        f"{left(place.absolute())}, {left(Path(HF_DATASETS_CACHE))}, where `datasets` keeps what it has read: make room, "
-        "or move the latter with HF_DATASETS_CACHE=DIR, and give the same command again, `train` with --resume"
+        f"{left(place.absolute())}, {left(Path(HF_DATASETS_CACHE))}, where `datasets` keeps what it has read: make "
+        "room, or move the latter with HF_DATASETS_CACHE=DIR, and give the same command again, `train` with --resume"
     )
 
 
