@@ -105,5 +105,5 @@ def test_kernels_are_told_of_the_window_and_of_packed_texts():
 
 def test_continuous_batching_adds_nothing_to_scores():
     """It tells a model of its cache by a keyword."""
-    with pytest.raises(ValueError, match="adds nothing to scores, as positions='relative' does: use generate"):
+    with pytest.raises(ValueError, match="generate_batch adds nothing to scores, as positions='relative'"):
         build("decoder-only", positions="relative")(random_ids(1, 3), cache=object())

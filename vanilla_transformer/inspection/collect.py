@@ -64,9 +64,8 @@ def attention_to(
     if tokens is not None:
         said = said.new_tensor([tokens])
         end, limit = tokenizer.eos_token_id, position_limit(model.get_decoder(), model.config)
-        if (
-            end is not None and end not in tokens[-1:] and len(tokens) != limit
-        ):  # was cut: its last word is read as well
+        # The last word of a translation that was cut is read as well.
+        if end is not None and end not in tokens[-1:] and len(tokens) != limit:
             said = said.new_tensor([[*tokens, end]])
     sides = ("source", batch["input_ids"], model.get_encoder()), ("target", said, model.get_decoder())
     for side, ids, stack in sides:

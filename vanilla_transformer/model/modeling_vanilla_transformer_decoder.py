@@ -76,7 +76,7 @@ class VanillaTransformerDecoderModel(DecoderOnly, Stack):
         """
         if self.positions.opens_bias and "cache" in kwargs:
             raise ValueError(
-                f"continuous batching adds nothing to scores, as positions={self.config.positions!r} does: use generate"
+                f"generate_batch adds nothing to scores, as positions={self.config.positions!r} does: use generate"
             )
         self.check_keywords(kwargs)
         if use_cache and past_key_values is None:
