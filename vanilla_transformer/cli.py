@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import shlex
-import shutil
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,7 +27,10 @@ def main(argv: list[str] | None = None) -> int:
             raise
         message = " ".join(str(innermost(error)).split())
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            message += f" ({room(getattr(arguments, 'output', None))})"
+            from .data.whole_files import room_left
+
+            output = getattr(arguments, "output", None)
+            message += f" ({room_left(output if isinstance(output, Path) else Path())})"
         print(f"vanilla-transformer {arguments.command}: error: {message}", file=sys.stderr)
         return 1
 
@@ -47,21 +49,6 @@ def innermost(error: BaseException) -> BaseException:
     from huggingface_hub.errors import StrictDataclassError
 
     return innermost(error.__cause__) if isinstance(error, StrictDataclassError) and error.__cause__ else error
-
-
-def room(output: Path | list | None) -> str:
-    """What is told of a full disk."""
-    from datasets.config import HF_DATASETS_CACHE
-
-    def left(place: Path) -> str:
-        folder = next(folder for folder in (place, *place.parents) if folder.is_dir())
-        return f"{shutil.disk_usage(folder).free / 1e6:.0f} MB left in {folder}"
-
-    place = output if isinstance(output, Path) else Path.cwd()
-    return (
-        f"{left(place.absolute())}, {left(Path(HF_DATASETS_CACHE))}, where `datasets` keeps what it has read: make "
-        "room, or move the latter with HF_DATASETS_CACHE=DIR, and give the same command again, `train` with --resume"
-    )
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

@@ -1,8 +1,11 @@
 """Files that are whole or not there at all, whatever happens while they are written."""
 
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
+
+from datasets.config import HF_DATASETS_CACHE
 
 TMP = "tmp-"  # before the name of what is being written
 
@@ -24,3 +27,16 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def room_left(place: Path) -> str:
+    """What is told of a full disk: what is left at `place`, which need not exist, and where `datasets` writes."""
+
+    def left(place: Path) -> str:
+        folder = next(folder for folder in (place, *place.parents) if folder.is_dir())
+        return f"{shutil.disk_usage(folder).free / 1e6:.0f} MB left in {folder}"
+
+    return (
+        f"{left(place.absolute())}, {left(Path(HF_DATASETS_CACHE))}, where `datasets` keeps what it has read: make "
+        "room, or move the latter with HF_DATASETS_CACHE=DIR, and give the same command again, `train` with --resume"
+    )
