@@ -27,10 +27,14 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The oldest versions that pyproject.toml allows. This torch brings its CUDA libraries along, some 5 GB.
+# The oldest versions that pyproject.toml allows. Its torch brings CUDA libraries along, some 5 GB.
+FLOORS = import tomllib; [print(need.split(",")[0].replace(">=", "==")) \
+	for need in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]]
+
 .venv-floor/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-floor
-	.venv-floor/bin/python -m pip install --quiet --editable ".[dev]" torch==2.6.0 transformers==5.22.0
+	$(PYTHON) -c '$(FLOORS)' > .venv-floor/floors.txt
+	.venv-floor/bin/python -m pip install --quiet --constraint .venv-floor/floors.txt --editable ".[dev]"
 	touch $@
 
 test-floor: .venv-floor/.installed  ## the test suite on the oldest versions

@@ -20,6 +20,7 @@ from transformers import (
     Seq2SeqTrainingArguments,
     set_seed,
 )
+from transformers.utils import logging
 
 import vanilla_transformer  # noqa: F401  registers the model with the Auto classes
 from vanilla_transformer.data.checks import CorpusReport
@@ -29,6 +30,8 @@ from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.splits import encode_pairs, tokenize, version_of
 from vanilla_transformer.translation.languages import set_languages
 from vanilla_transformer.translation.shares import leave
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass
@@ -102,6 +105,12 @@ def main() -> None:
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         compute_metrics=compute_metrics if args.predict_with_generate else None,
     )
+    twice = -len(validation) % (args.world_size * args.per_device_eval_batch_size) if args.world_size > 1 else 0
+    if twice:  # as `Seq2SeqTrainer` does it
+        logger.warning(
+            f"eval_loss counts {twice} sentences twice, which fill up the last batch of {args.world_size} processes; "
+            "the scores of translations do not"
+        )
     if args.do_train:
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
         trainer.save_model()

@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -103,6 +104,19 @@ def test_a_translation_that_was_killed_goes_on(model_dir, tmp_path, capsys, monk
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out"]
 
 
+def test_a_killed_translation_goes_on_wherever_its_model_is(model_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(parts, "PART", 2)
+    source, write = lines(tmp_path / "a", ENGLISH), files.write_whole
+    shutil.copytree(model_dir, tmp_path / "here")
+    monkeypatch.setattr(files, "write_whole", lambda part, text: (write(part, text), sys.exit("killed")))
+    with pytest.raises(SystemExit):
+        run(capsys, "translate", tmp_path / "here", source, "-o", tmp_path / "out", "--beams", 1)
+    monkeypatch.setattr(files, "write_whole", write)
+    os.rename(tmp_path / "here", tmp_path / "there")
+    code, out, _ = run(capsys, "translate", f"{tmp_path}/there/", source, "-o", tmp_path / "out", "--beams", 1)
+    assert code == 0 and "1 of 3 parts are there already" in out
+
+
 def test_a_translation_on_a_full_disk(model_dir, tmp_path, capsys, monkeypatch):
     """It is told where room is missing, and what was written stays."""
     texts = lines(tmp_path / "in.txt", ENGLISH)
@@ -166,6 +180,20 @@ def test_a_pipe_is_read_but_once(model_dir, tmp_path, capsys, expected):
     code = run(capsys, "translate", model_dir, pipe, "-o", output, "--beams", 2)[0]
     writer.join()
     assert code == 0 and output.read_text(encoding="utf-8").splitlines() == expected
+
+
+def test_a_pipe_is_refused_where_it_would_be_read_again(model_dir, tmp_path, capsys):
+    pipe, reference = tmp_path / "pipe", lines(tmp_path / "b", FRENCH)
+    os.mkfifo(pipe)
+    for command, *words in (("evaluate", pipe, reference), ("report", "--source", pipe, "--reference", reference)):
+        assert f"{pipe} is a pipe, say, and can be read but once" in error_of(capsys, command, model_dir, *words)
+
+
+def test_a_vocabulary_is_not_learned_for_a_folder_that_is_taken(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.data.vocabulary.learn_tokenizer", lambda *args: pytest.fail("learned"))
+    source = lines(tmp_path / "a", ENGLISH)
+    for output, told in ((tmp_path, "exists: replace it with --overwrite"), (source, "is a file: name a folder")):
+        assert told in error_of(capsys, "tokenizer", source, "--vocab-size", 300, "-o", output)
 
 
 def test_devices_and_links_stay_what_they_are(model_dir, tmp_path, capsys, expected):

@@ -16,6 +16,7 @@ from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.train import architecture
 
 CARD = ROOT / "scripts" / "make_model_card.py"
+README = (ROOT / "README.md").read_text("utf-8")
 
 
 def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
@@ -100,6 +101,31 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
         assert f"| {fault} | {found['sentences']} | " in text
     for group in report["lengths"]:
         assert f"| {group['name']} | {group['size']} | {group['score']:.1f} |" in text
+
+    for group in report["frequencies"]:
+        assert f"| {group['name']} | {group['size']} | {group['score']:.0f} |" in text
+
+    # Numbers that stand nowhere else: none can be taken for another.
+    odd = json.loads((tmp_path / "run" / "result.json").read_text())
+    for number, which in enumerate(("newest", "mean"), start=1):
+        is_kept = which == odd["weights"]
+        odd["validation"][which] |= {"loss": 1.111 * number, "loss_of_exchanged_sources": 7.777 if is_kept else 8.888}
+    (tmp_path / "run" / "result.json").write_text(json.dumps(odd))
+    about_run = json.loads(json.dumps(provenance))
+    about_run["data"]["train"]["pairs"], about_run["processes"] = 104729, 89
+    about_run["machines"][0]["threads"], about_run["packages"]["torch"] = 97, "9.8.7"
+    (tmp_path / "run" / "provenance.json").write_text(json.dumps(about_run))
+    assert subprocess.run([sys.executable, str(CARD), *words]).returncode == 0
+    text = (tmp_path / "model_cards" / "tiny-copy.md").read_text("utf-8")
+    assert (
+        "Loss on the validation set: 1.111 nats a token,\n2.222 of the mean weights; 7.777 of the model when" in text
+    )
+    assert (
+        f"\n{odd['step']} updates in {odd['minutes']} minutes on " in text and "(97 threads), processes: 89,\n" in text
+    )
+    assert ", 104,729 pairs, of which those\nwith more than 128 tokens on a side" in text and "torch 9.8.7" in text
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result))
+    (tmp_path / "run" / "provenance.json").write_text(json.dumps(provenance))
 
     of_a_checkpoint = [word for word in words if word not in ("1.json", "2.json")]
     done = subprocess.run([sys.executable, str(CARD), *of_a_checkpoint], capture_output=True, text=True)
@@ -220,3 +246,26 @@ def test_commands_that_went_on_say_so(tmp_path, monkeypatch):
         "vanilla-transformer train copy -o run",
         "# it went on with vanilla-transformer train copy -o run --resume",
     ]
+
+
+@pytest.mark.parametrize("card", sorted((ROOT / "model_cards").glob("*.md")), ids=lambda path: path.stem)
+def test_what_is_told_of_our_models_is_what_their_cards_say(card):
+    """The metadata is the table, and README's row is the card."""
+    text = card.read_text("utf-8")
+    head, body = yaml.safe_load(text.split("---")[1]), text.split("---", 2)[2]
+    told = {}
+    for result in head["model-index"][0]["results"]:
+        for metric in result["metrics"]:
+            assert re.search(rf"\| {metric['value']:.2f} \|", body), metric
+            name, how = metric["name"].split(" (", 1)
+            told[result["dataset"]["split"], name, "greedy" if how.startswith("greedy") else "beam 5"] = metric[
+                "value"
+            ]
+    [row] = [line for line in README.splitlines() if f"`vanilla-transformer train {card.stem}" in line and "|" in line]
+    for name, form in (("BLEU", "{:.1f}"), ("BLEU-moses", "{:.1f}")):
+        assert form.format(told["test_2016_flickr", name, "beam 5"]) in row, (name, row)
+    parameters = int(re.search(r"([\d,]+) parameters, trained by", body)[1].replace(",", ""))
+    assert f"{parameters / 1e6:.1f} M parameters" in row
+    minutes = float(re.search(r"updates in ([\d.]+) minutes on", body)[1])
+    teachers = re.search(r"took ([\d.]+) minutes", body)
+    assert f"{minutes + float(teachers[1]) if teachers else minutes:.0f} minutes" in row

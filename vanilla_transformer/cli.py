@@ -397,11 +397,12 @@ def run_curves(arguments) -> None:
 
 def run_tokenizer(arguments) -> None:
     from .data.corpora import read_lines
-    from .data.vocabulary import learn_tokenizer, save_tokenizer
+    from .data.vocabulary import check_new_folder, learn_tokenizer
 
+    check_new_folder(arguments.output, overwrite=arguments.overwrite)
     texts = (line for file in arguments.files for line in read_lines(file))
     tokenizer = learn_tokenizer(texts, arguments.vocab_size)
-    save_tokenizer(tokenizer, arguments.output, overwrite=arguments.overwrite)
+    tokenizer.save_pretrained(arguments.output)
     print(f"{len(tokenizer)} tokens in {arguments.output}")
 
 

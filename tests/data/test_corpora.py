@@ -1,3 +1,4 @@
+import errno
 import gzip
 import json
 import logging
@@ -5,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset, DatasetDict, Features, Translation
+from datasets.exceptions import DatasetGenerationError
 from tiny import ENGLISH, FRENCH
 
 from vanilla_transformer.data.checks import CorpusReport, check_equal_sides, check_swapped_sides, overlap
+from vanilla_transformer.data.columns import rows
 from vanilla_transformer.data.corpora import read_corpus, read_lines
+from vanilla_transformer.data.phrasebook import phrasebook
 
 PAIRS = list(zip(ENGLISH, FRENCH, strict=True))
 
@@ -223,3 +227,66 @@ def test_words_of_a_csv_stay_words(tmp_path):
     assert list(zip(pairs["source"], pairs["target"], strict=True)) == [
         ("null", "nul"), ("NA", "absent"), ("007", "sept"), ("12", "12.0")
     ]  # fmt: skip
+
+
+def test_a_table_with_an_index_as_pandas_writes_it(tmp_path):
+    (tmp_path / "x.csv").write_text(",en,fr\n0,A dog.,Un chien.\n1,NA,007\n", encoding="utf-8")
+    found = read_corpus(str(tmp_path / "x.csv"), "en", "fr")
+    assert list(zip(found["source"], found["target"], strict=True)) == [("A dog.", "Un chien."), ("NA", "007")]
+
+
+def test_sides_of_one_language_are_not_swapped_by_chance():
+    texts = [pair.source for pair in phrasebook(0, train=400, validation=20, test=20)["train"]]
+    halves = texts[:200], texts[200:]
+    check_swapped_sides(
+        dataset(list(zip(*halves, strict=True))), dataset(list(zip(*halves[::-1], strict=True))), "validation", "train"
+    )
+
+
+def test_a_column_translation_of_text(tmp_path):
+    rows = [{"source": s, "translation": t} for s, t in PAIRS]
+    with pytest.raises(ValueError, match="columns source, translation: expected `translation`"):
+        read_corpus(jsonl(tmp_path, rows), "en", "fr")
+
+
+def test_an_entry_that_is_null_is_an_empty_pair(tmp_path):
+    rows = [*({"translation": {"en": s, "fr": t}} for s, t in PAIRS), {"translation": None}]
+    report = CorpusReport()
+    assert len(read_corpus(jsonl(tmp_path, rows), "en", "fr", report=report)) == len(PAIRS)
+    assert report.counts == {"empty side": 1}
+
+
+@pytest.mark.parametrize("where", ["some/data", "x.jsonl"])
+def test_a_full_disk_is_told_as_one(where, tmp_path, monkeypatch):
+    def load(*args, **options):
+        raise DatasetGenerationError("An error occurred") from OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("vanilla_transformer.data.corpora.load_dataset", load)
+    monkeypatch.chdir(tmp_path)
+    Path("x.jsonl").write_text("{}\n")
+    with pytest.raises(OSError, match="No space left on device") as found:
+        read_corpus(where, "en", "fr")
+    assert found.value.errno == errno.ENOSPC
+
+
+def test_a_damaged_table_is_named(tmp_path):
+    [name] = parquet(tmp_path)
+    whole = bytearray(Path(name).read_bytes())
+    whole[30:60] = bytes(30)
+    Path(name).write_bytes(whole)
+    with pytest.raises(ValueError, match=r"corpus.parquet cannot be read as parquet \("):
+        read_corpus(name, "en", "fr")
+
+
+def test_rows_are_read_in_batches_in_their_order(monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.data.columns.READ", 4)
+    pairs = dataset([(f"s{i}", f"t{i}") for i in range(10)])
+    assert list(rows(pairs, "target", "source")) == [(f"t{i}", f"s{i}") for i in range(10)]
+    assert list(rows(pairs.select([7, 2, 5, 9, 0]), "source")) == [(f"s{i}",) for i in (7, 2, 5, 9, 0)]
+
+
+def test_a_part_of_a_corpus_is_read_no_further(tmp_path):
+    (tmp_path / "x.tsv").write_text("a\tb\n" * 5 + "no pair\n")
+    assert len(read_corpus(str(tmp_path / "x.tsv"), "en", "fr", max_pairs=4)) == 4
+    with pytest.raises(ValueError, match="line 6 has 1 tab-separated"):
+        read_corpus(str(tmp_path / "x.tsv"), "en", "fr")

@@ -88,3 +88,12 @@ def test_other_tokenizers_are_refused():
 
     with pytest.raises(ValueError, match="the tokenizer is a SlowTokenizer"):
         Segmentation(SlowTokenizer(), 0.1, 0)
+
+
+def test_what_is_remembered_has_an_end_and_decides_nothing(tokenizer, monkeypatch):
+    text = " ".join(ENGLISH)
+    wanted = cut(tokenizer, text, 0.3)
+    monkeypatch.setattr("vanilla_transformer.data.segmentation.REMEMBERED", 2)
+    segmentation = Segmentation(tokenizer, 0.3, 0)
+    assert segmentation(text, random.Random(0)) == wanted
+    assert 0 < len(segmentation.known) <= 2

@@ -4,6 +4,7 @@ import math
 import pytest
 import sacrebleu
 from tiny import ENGLISH, FRENCH
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.evaluation import TranslationMetric, exact_match, translation_scores
 from vanilla_transformer.evaluation.evaluate_files import evaluate_files
@@ -54,6 +55,18 @@ def test_a_model_is_scored_on_files(model_dir, tmp_path):
     read = json.loads(evaluation.to_json())
     assert read["scores"][0]["name"] == "BLEU" and read["settings"]["num_beams"] == 2
     assert read["settings"]["truncation"] is False
+
+
+def test_a_penalty_that_nobody_sets_is_told_as_it_is(model_dir, tmp_path):
+    """`generate` takes 1.0 for a generation config without one, as OPUS-MT's are and those of greedy recipes."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(model_dir)
+    model.generation_config.length_penalty = None
+    model.save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(model_dir).save_pretrained(tmp_path / "model")
+    for name, texts in (("a.en", ENGLISH), ("a.fr", FRENCH)):
+        (tmp_path / name).write_text("\n".join(texts) + "\n", encoding="utf-8")
+    evaluation = evaluate_files(str(tmp_path / "model"), tmp_path / "a.en", tmp_path / "a.fr", num_beams=2)
+    assert evaluation.settings["length_penalty"] == 1.0 and "length ** 1.0" in evaluation.table()
 
 
 def test_bleu_of_papers_is_on_lower_cased_tokens_of_moses():

@@ -300,6 +300,19 @@ def test_what_a_trainer_passes_on_is_no_hindrance(used):
     assert len(used) == 1
 
 
+def test_what_a_trainer_leaves_in_the_settings_is_no_hindrance(used):
+    """After an evaluation with `predict_with_generate`, whatever was not set has transformers' own value."""
+    model = ending(2.0)
+    ids, mask = sources()
+    wanted = model.generate(ids, attention_mask=mask, num_beams=3, max_new_tokens=6)
+    model.generation_config.update(**GenerationConfig._get_default_generation_params(), defaults_only=True)
+    assert torch.equal(model.generate(ids, attention_mask=mask, num_beams=3, max_new_tokens=6), wanted)
+    assert len(used) == 2
+    model.generation_config.encoder_no_repeat_ngram_size = 2  # that is another search
+    model.generate(ids, attention_mask=mask, num_beams=3, max_new_tokens=6)
+    assert len(used) == 2
+
+
 def test_hooks_are_not_passed_by(used):
     model = ending(2.0)
     seen = []

@@ -642,8 +642,23 @@ def test_own_model_warns_once_a_call_of_all_capped_outputs(own, caplog):
 def test_no_beams_and_no_stop_sequence(own):
     with pytest.raises(ValueError, match="num_beams=0"):
         own(TWO, num_beams=0)
-    with pytest.raises(ValueError, match="empty stop_sequence"):
+    with pytest.raises(ValueError, match="stop_sequence='', of which this tokenizer makes no token"):
         own(TWO, stop_sequence="")
+
+
+def test_a_stop_sequence_without_a_token(makers):
+    """T5 knows no line breaks."""
+    with pytest.raises(ValueError, match=r"stop_sequence='\\n', of which this tokenizer makes no token"):
+        makers["t5"].pipe(ONE, stop_sequence="\n")
+
+
+@pytest.mark.parametrize("name", MULTILINGUAL)
+def test_a_language_that_the_tokenizer_does_not_know(makers, name):
+    """It would be a piece of a word, or <unk>."""
+    source, target = ARCHITECTURES[name].source, ARCHITECTURES[name].target
+    for languages in ({"src_lang": "xx", "tgt_lang": target}, {"src_lang": source, "tgt_lang": "xx"}):
+        with pytest.raises(ValueError, match="knows no language 'xx'"):
+            makers[name].pipe(ONE, **languages)
 
 
 def test_own_model_limits_sources_by_its_positions(own_tokenizer):

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
 from foreign_models import ARCHITECTURES
+from safetensors.torch import load_file
 from tiny import ENGLISH, FRENCH, ROOT, random_ids, run_python, tiny_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -115,9 +117,13 @@ def test_run_translation(launcher, model_dir, parallel_files, tmp_path):
     assert (reloaded.lm_head.weight - before.lm_head.weight).abs().max() > 0
     again = run_translation(tmp_path, LAUNCHERS[launcher], model_dir, parallel_files)
     assert again.returncode == 1 and "checkpoint-4, or choose another --output_dir" in again.stderr
-    more = ("--max_steps", "5", "--resume_from_checkpoint", str(tmp_path / "out" / "checkpoint-4"))
+    whole = load_file(tmp_path / "out" / "model.safetensors")
+    shutil.rmtree(tmp_path / "out" / "checkpoint-4")
+    more = ("--resume_from_checkpoint", str(tmp_path / "out" / "checkpoint-2"))
     resumed = run_translation(tmp_path, LAUNCHERS[launcher], model_dir, parallel_files, *more)
     assert resumed.returncode == 0, resumed.stderr[-3000:]
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(weights[name], whole[name]) for name in whole)
 
 
 def test_run_translation_of_a_model_of_many_languages(parallel_files, tmp_path):

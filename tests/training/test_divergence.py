@@ -2,12 +2,14 @@
 
 import json
 import math
+import re
 import signal
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from vanilla_transformer.inspection.curves import logged
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.train import train
@@ -35,6 +37,21 @@ def test_divergence_stops_and_says_what_to_change(rate, small_recipe, tmp_path, 
     ) as error:
         train(small_recipe(*settings), tmp_path / "run")
     assert ("checkpoint-5, which is from before" in str(error.value)) == (rate != rate)
+
+
+def test_what_is_told_of_a_divergence_is_that_of_its_step(small_recipe, tmp_path, monkeypatch):
+    settings = ("training.eval_steps=1", "training.learning_rate=0.25")
+    log = logged(train(small_recipe(*settings), tmp_path / "whole").run)
+    monkeypatch.setattr(RecipeTrainer, "guess", lambda trainer: 50.0 if trainer.state.global_step < 5 else 0.0)
+    with pytest.raises(DivergenceError, match="step 6 has") as error:
+        train(small_recipe(*settings), tmp_path / "run")
+    [step] = [entry for entry in log if entry["step"] == 6 and "grad_norm" in entry]
+    norm, rate = map(
+        float, re.search(r"gradient norm of (\S+) at a learning rate of (\S+)\. ", str(error.value)).groups()
+    )
+    assert norm == pytest.approx(step["grad_norm"], rel=1e-3)
+    assert rate == pytest.approx(0.25 * (4 / 5) ** 0.5, rel=1e-2)  # 5 updates are behind it, 4 of them the warm-up
+    assert "lower training.learning_rate, or lengthen training.warmup_steps" in str(error.value)
 
 
 @pytest.mark.parametrize("residual", ["post", "pre"])
@@ -144,6 +161,20 @@ def test_a_model_that_does_not_read_its_source_is_told(warnings_of, small_recipe
     result = told["validation"][told["weights"]]
     assert abs(result["loss_of_exchanged_sources"] - result["loss"]) < 0.05
     assert any("does not read its source" in text for text in warnings_of())
+
+
+def test_the_loss_of_exchanged_sources_is_that_of_others(small_recipe, tmp_path, monkeypatch):
+    """Of a copy, the first token of the target is that of its source."""
+    kept = []
+    monkeypatch.setattr(training, "finish", lambda task, run, trainer, *more: kept.append(trainer))
+    train(small_recipe("training.max_steps=1"), tmp_path / "run")
+
+    def mistakes(input_ids, labels, **more):
+        return SimpleNamespace(loss=(input_ids[:, 0] != labels[:, 0]).sum())
+
+    [trainer] = kept
+    assert trainer.nats_per_token(mistakes, trainer.eval_dataset) == 0
+    assert trainer.nats_per_token(mistakes, trainer.eval_dataset, exchanged=True) > 0.05
 
 
 @pytest.mark.parametrize(("exchanged", "blind"), [(1.04, True), (1.06, False), (6.0, False)])

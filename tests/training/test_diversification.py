@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -348,3 +350,32 @@ def test_further_pairs_say_what_the_corpus_does_not(tmp_path):
         (tmp_path / name).write_text("\n" * 4)
     with pytest.raises(ValueError, match="have written nothing but blanks and what the corpus says: give them more"):
         write_further(tmp_path, ["forward", "backward"])
+
+
+def test_a_run_in_the_folder_where_one_is(tmp_path, monkeypatch):
+    """`-o .`: the teachers are beside it, under its name."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    result = train_recipe(load_recipe("copy", [*SMALL, *TAUGHT]), Path("."))
+    assert result.model == tmp_path / "here" / "model" and (tmp_path / "here.teachers" / "teachers.json").exists()
+
+
+def test_a_run_is_the_same_whatever_the_order_of_words_in_a_set(tmp_path):
+    """Which differs from process to process."""
+    settings = [*SMALL, *TAUGHT, "tokenizer.vocab_size=300"]
+    words = ["train", "copy", "-o", "run", *(word for setting in settings for word in ("--set", setting))]
+    for seed in ("1", "2"):
+        (tmp_path / seed).mkdir()
+        done = subprocess.run(
+            [sys.executable, "-m", "vanilla_transformer", *words],
+            cwd=tmp_path / seed,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+    one, other = tmp_path / "1", tmp_path / "2"
+    for name in ("further.source", "further.target", "forward/tokenizer/tokenizer.json"):
+        assert (one / "run.teachers" / name).read_bytes() == (other / "run.teachers" / name).read_bytes()
+    assert losses(one / "run") == losses(other / "run")

@@ -66,6 +66,9 @@ def test_from_the_hubs_schema_to_a_model(name, wmt, tmp_path, monkeypatch):
     for rows in (*whole.splits.values(), seen["train_dataset"], seen["eval_dataset"]):
         assert rows.cache_files, "held in memory, and not mapped into it"
     assert set(seen["train_dataset"].column_names) == {"input_ids", "labels", "length"}
+    sides = [(len(row["input_ids"]), len(row["labels"])) for row in seen["train_dataset"]]
+    assert [max(pair) for pair in sides] == list(seen["train_dataset"]["length"])
+    assert any(a < b for a, b in sides) and any(a > b for a, b in sides)
     assert len(whole.splits["train"]) == SIZES["train"] and "test" in whole.splits
     provenance = json.loads((whole.run / "provenance.json").read_text())
     assert provenance["data"]["train"]["pairs"] == SIZES["train"]

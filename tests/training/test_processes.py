@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -66,9 +65,9 @@ def test_configurations_for_gpus_say_what_accelerate_knows(name):
     assert {type(module).__name__ for module in tiny_model().modules()} >= set(filter(None, layers))
 
 
-@pytest.mark.parametrize("optimizer", ["adam", pytest.param("muon", marks=needs_muon)])
-def test_two_processes_have_the_losses_of_one(optimizer, tmp_path):
-    settings = [f"training.optimizer={optimizer}"]
+@pytest.mark.parametrize("setting", ["optimizer=adam", pytest.param("optimizer=muon", marks=needs_muon), "r_drop=3"])
+def test_two_processes_have_the_losses_of_one(setting, tmp_path):
+    settings = [f"training.{setting}"]
     one, result = train(tmp_path / "one", settings=[*settings, "training.gradient_accumulation_steps=2"])
     two, other = train(tmp_path / "two", *TWO, settings=settings)
     for name in ("loss", "grad_norm", "eval_loss"):
@@ -91,12 +90,32 @@ def test_teachers_in_two_processes(tmp_path):
     assert provenance["processes"] == 2 and provenance["data"]["train"]["pairs"] == 120 + added
 
 
-def test_two_processes_resume_on_the_batches_that_would_have_come(tmp_path):
-    """In the middle of the second epoch, whose order is not that of the first."""
-    settings = ("training.max_steps=12", "training.eval_steps=3")
-    log, _ = train(tmp_path / "run", *TWO, settings=settings)
-    shutil.rmtree(checkpoints(tmp_path / "run")[-1])
-    assert checkpoints(tmp_path / "run")[-1].name == "checkpoint-9"
+ONE_DIES = """
+import os, signal, sys
+from vanilla_transformer.cli import main
+from vanilla_transformer.training.trainer import RecipeTrainer
+
+def dies(self, *args):
+    if os.environ["RANK"] == "1" and self.state.global_step == 10:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return training_step(self, *args)
+
+training_step, RecipeTrainer.training_step = RecipeTrainer.training_step, dies
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_two_processes_of_which_one_is_killed_go_on_with_what_would_have_come(tmp_path):
+    """In the middle of the second epoch, whose order is not that of the first, and with the dropout of each."""
+    settings = ("training.max_steps=12", "training.eval_steps=3", "model.dropout=0.3")
+    log, _ = train(tmp_path / "whole", *TWO, settings=settings)
+    script = tmp_path / "dies.py"
+    script.write_text(ONE_DIES)
+    words = ["train", "copy", "-o", str(tmp_path / "run"), *as_words([*SETTINGS, *settings])]
+    killed = [sys.executable, *TWO, str(script), *words]
+    assert subprocess.run(killed, capture_output=True, env=environment(), timeout=240).returncode != 0
+    newest = checkpoints(tmp_path / "run")[-1]
+    assert newest.name == "checkpoint-9" and all((newest / f"rng_state_{rank}.pth").exists() for rank in (0, 1))
     resumed, _ = train(tmp_path / "run", *TWO, settings=settings, resume=True)
     epochs = [entry["epoch"] for entry in log if entry["step"] == 9]
     assert 1 < epochs[0] < 2
@@ -121,19 +140,17 @@ def test_the_script_of_hugging_faces_trainer_has_the_losses_of_one(tokenizer, pa
         words += f"--per_device_train_batch_size {rows} --per_device_eval_batch_size 2 --max_steps 5 "
         words += "--logging_steps 1 --learning_rate 0.01 --predict_with_generate --label_smoothing_factor 0.1 "
         words += "--generation_max_length 20"  # else outputs without an end are as long as their batch allows
-        run(
-            *how,
-            str(ROOT / "scripts" / "run_translation.py"),
-            *words.split(),
-            "--train_files",
-            *files,
-            "--validation_files",
-            *few,
+        command = [*how, str(ROOT / "scripts" / "run_translation.py"), *words.split()]
+        command += ["--train_files", *files, "--validation_files", *few]
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, env=environment(), timeout=240
         )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert ("eval_loss counts 3 sentences twice" in done.stderr) == (how == TWO)
         log = json.loads((folder / "checkpoint-5" / "trainer_state.json").read_text())["log_history"]
         scores = json.loads((folder / "eval_results.json").read_text())
         found.append([*(entry["loss"] for entry in log if "loss" in entry), scores["eval_bleu"], scores["eval_chrf2"]])
-    assert len(found[0]) == 7 and found[0] == pytest.approx(found[1], abs=1e-4)
+    assert len(found[0]) == 7 and found[0] == pytest.approx(found[1], abs=1e-4) and found[0][-1] > 0
 
 
 def test_an_interrupt_while_the_processes_ask_each_other(monkeypatch):
@@ -219,20 +236,30 @@ main(["evaluate", model, source, source, "--beams", "2", "--json", str(Path(fold
 """
 
 
-def test_two_processes_translate_and_evaluate_in_order(tmp_path, model_dir):
-    model_dir = shutil.copytree(model_dir, tmp_path / "model")
-    file = model_dir / "generation_config.json"  # this model does not end by itself, nor does the longest of its batch
-    file.write_text(json.dumps({**json.loads(file.read_text()), "max_length": 8}))
+@pytest.fixture
+def of_many_words(tokenizer, tmp_path) -> Path:
+    """A model that says something else of each sentence, by which their order can be told; it does not end by itself,
+    nor does the longest of its batch."""
+    torch.manual_seed(3)
+    model = tiny_model(vocab_size=len(tokenizer))
+    model.generation_config.max_length = 8
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_two_processes_translate_and_evaluate_in_order(tmp_path, of_many_words):
     script = tmp_path / "translate.py"
     script.write_text(TRANSLATE)
     for count in (0, 1, 7):
         (tmp_path / f"{count}.source").write_text("".join(f"{line}\n" for line in [*ENGLISH, ""][:count]))
-    run(str(script), str(model_dir), str(tmp_path), "one")
-    run(*TWO, str(script), str(model_dir), str(tmp_path), "two")
+    run(str(script), str(of_many_words), str(tmp_path), "one")
+    run(*TWO, str(script), str(of_many_words), str(tmp_path), "two")
     for count in (0, 1, 7):
         assert (tmp_path / f"{count}.two").read_text() == (tmp_path / f"{count}.one").read_text()
         assert (tmp_path / f"{count}.two").read_text().count("\n") == count
     assert not list(tmp_path.glob("*.parts"))
+    assert len(set((tmp_path / "7.one").read_text().splitlines())) == len(ENGLISH) + 1
     scores = [json.loads((tmp_path / f"scores.{name}").read_text()) for name in ("one", "two")]
     assert scores[0]["examples"] == scores[1]["examples"] and scores[0]["scores"] == scores[1]["scores"]
     assert scores[0]["pairs"] == len(ENGLISH)
@@ -256,12 +283,12 @@ sys.exit(main(["translate", *sys.argv[1:], "--beams", "2"]))
 
 
 @pytest.mark.parametrize("how", [TWO, []], ids=["two", "one"])
-def test_a_translation_by_two_processes_that_was_killed_goes_on(how, tmp_path, model_dir):
+def test_a_translation_by_two_processes_that_was_killed_goes_on(how, tmp_path, of_many_words):
     """By as many processes as before, or by others: nothing is lost that was written, and nothing is there twice."""
     source, script, output = (tmp_path / name for name in ("source", "translate.py", "output"))
     source.write_text("".join(f"{line}\n" for line in [*ENGLISH, *ENGLISH[:3]]))
     script.write_text(KILLED)
-    words = [str(script), str(model_dir), str(source), "-o"]
+    words = [str(script), str(of_many_words), str(source), "-o"]
     run(*words, str(tmp_path / "whole"), "nowhere")
     killed = [sys.executable, *TWO, *words, str(output), "000002"]
     done = subprocess.run(killed, capture_output=True, text=True, env=environment(), timeout=240)

@@ -190,6 +190,11 @@ import torch, transformers.modeling_utils
 from vanilla_transformer.cli import main
 from vanilla_transformer.training import trainer
 
+def dies_before(event, arguments):  # a name is given, or taken away
+    if event in ("os.rename", "shutil.rmtree"):
+        if f"{event} {Path(str(arguments[event == 'os.rename'])).name}" == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
 def dies_in_step(self, *args):
     if f"step-{self.state.global_step + 1}" == sys.argv[1]:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -208,28 +213,37 @@ training_step = trainer.RecipeTrainer.training_step
 trainer.RecipeTrainer.training_step = dies_in_step
 trainer.publish, torch.save = dies(trainer.publish), dies(torch.save)
 transformers.modeling_utils.safe_save_file = dies(transformers.modeling_utils.safe_save_file)
+sys.addaudithook(dies_before)
 sys.exit(main(sys.argv[2:]))
 """
 
 
+FIVE, LAST = ["checkpoint-5"], ["checkpoint-10", "checkpoint-12"]
+
+
 @pytest.mark.parametrize(
-    ("moment", "half_written"),
+    ("moment", "whole", "unfinished"),
     [
-        ("step-9", False),  # in the middle of the second epoch, four updates after a checkpoint
-        ("checkpoint-10/model.safetensors", True),
-        ("checkpoint-10/optimizer.pt", True),
-        ("checkpoint-10", True),
+        ("step-9", FIVE, []),  # in the middle of the second epoch, four updates after a checkpoint
+        ("checkpoint-10/model.safetensors", FIVE, ["tmp-checkpoint-10"]),
+        ("checkpoint-10/optimizer.pt", FIVE, ["tmp-checkpoint-10"]),
+        ("checkpoint-10", FIVE, ["tmp-checkpoint-10"]),
+        ("os.rename checkpoint-10", FIVE, ["tmp-checkpoint-10"]),
+        ("os.rename tmp-deleted-checkpoint-5", [*FIVE, *LAST], []),
+        ("shutil.rmtree tmp-deleted-checkpoint-5", LAST, ["tmp-deleted-checkpoint-5"]),
+        ("os.rename model", LAST, ["tmp-model"]),
+        ("os.rename result.json", LAST, ["tmp-result.json"]),
     ],
 )
-def test_killed_at_any_moment(moment, half_written, finished, tmp_path):
-    """Whatever was written of a checkpoint, the run goes on from the one before, and ends as if never killed."""
+def test_killed_at_any_moment(moment, whole, unfinished, finished, tmp_path):
+    """Whatever was written, the run goes on from the last whole checkpoint, and ends as if never killed."""
     run = tmp_path / "killed"
     words = ["train", "copy", "-o", str(run), *(part for setting in SMALL for part in ("--set", setting))]
     kill = [sys.executable, "-c", KILLED, moment, *words]
     done = subprocess.run(kill, capture_output=True, text=True, timeout=200)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
-    assert [path.name for path in checkpoints(run)] == ["checkpoint-5"]
-    assert bool(list(run.glob("tmp-checkpoint-10"))) == half_written
+    assert [path.name for path in checkpoints(run)] == whole
+    assert [path.name for path in run.glob("tmp-*")] == unfinished
     again = [sys.executable, "-m", "vanilla_transformer", *words, "--resume"]
     done = subprocess.run(again, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -238,6 +252,38 @@ def test_killed_at_any_moment(moment, half_written, finished, tmp_path):
         ours, theirs = (load_file(folder / name / "model.safetensors") for folder in (run, finished.run))
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
     assert not list(run.glob("tmp-*"))
+
+
+WATCHED = """
+import sys
+from pathlib import Path
+from vanilla_transformer.cli import main
+
+run, seen, looks = Path(sys.argv[1]), {}, []
+MOMENTS = {"open", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "shutil.copyfile"}
+
+def look(event, arguments):  # before anything is opened, renamed or deleted
+    if event in MOMENTS and True not in looks[-1:]:
+        looks.append(True)
+        for folder in run.glob("checkpoint-*"):
+            files = {path.name: path.stat().st_size for path in folder.iterdir()}
+            assert seen.setdefault(folder.name, files) == files, (event, arguments, files)
+        looks[-1] = False
+
+sys.addaudithook(look)
+code = main(sys.argv[2:])
+print(sorted(seen), len(looks))
+sys.exit(code)
+"""
+
+
+def test_a_checkpoint_is_whole_from_the_moment_that_it_has_its_name(tmp_path):
+    words = ["train", "copy", "-o", str(tmp_path / "run"), *(w for setting in SMALL for w in ("--set", setting))]
+    command = [sys.executable, "-c", WATCHED, str(tmp_path / "run"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "['checkpoint-10', 'checkpoint-12', 'checkpoint-5']" in done.stdout
+    assert int(done.stdout.split()[-1]) > 100  # so often was it looked
 
 
 def test_a_finished_run_has_nothing_to_resume(finished, small_recipe):

@@ -1,12 +1,16 @@
 import importlib.metadata
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.axes import Axes
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny import losses, tiny_model
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from vanilla_transformer.data.vocabulary import learn_tokenizer
 from vanilla_transformer.inspection.curves import PANELS, draw_curves, logged
@@ -220,6 +224,45 @@ def test_a_tokenizer_that_cannot_pad_is_refused_before_an_old_run_is_deleted(fin
     assert finished.model.exists()
 
 
+def given_tokenizer(folder: Path, special: list[str], **names) -> Path:
+    """A byte-level BPE of these special tokens, each source with the last of them at its end."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        ["a b"],
+        trainers.BpeTrainer(
+            special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        ),
+    )
+    end = special[-1]
+    before = f"{names['bos_token']} " if "bos_token" in names else ""
+    after = "" if "bos_token" in names else f" {end}"
+    around = [(token, tokenizer.token_to_id(token)) for token in special]
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{before}$A{after}", special_tokens=around)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, **names).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("special", [["<pad>", "</s>"], ["</s>"]])
+def test_a_model_begins_and_ends_as_the_tokenizer_that_it_is_given(special, small_recipe, tmp_path):
+    """Ids 1 and 2 are letters of these, and no <s> and </s>."""
+    given = given_tokenizer(tmp_path / "given", special, pad_token=special[0])
+    result = train(small_recipe(f"tokenizer={{path: {given}}}", "training.max_steps=2"), tmp_path / "run")
+    model = AutoModelForSeq2SeqLM.from_pretrained(result.model)
+    end = len(special) - 1
+    for settings in (model.config, model.generation_config):
+        assert (settings.pad_token_id, settings.decoder_start_token_id, settings.eos_token_id) == (0, 0, end)
+        assert settings.bos_token_id is None
+
+
+def test_a_text_whose_end_is_padding_is_refused_for_a_causal_model(small_recipe, tmp_path):
+    given = given_tokenizer(tmp_path / "given", ["<s>", "</s>"], pad_token="</s>", bos_token="<s>")
+    small = ("model={d_model: 16, ffn_dim: 16}", "decoding={}")
+    recipe = small_recipe("task=causal-lm", f"tokenizer={{path: {given}}}", *small)
+    with pytest.raises(ValueError, match="pads with </s>, its end of a text, which is never learned"):
+        train(recipe, tmp_path / "run")
+
+
 def test_pairs_longer_than_learned_positions_are_told_before_a_training(small_recipe, tokenizer, tmp_path):
     """Those of the validation set, which are not left out, and those of a model to start from."""
     short = ("model.positions=learned", "model.max_position_embeddings=9", "corpus.max_length=9")
@@ -344,6 +387,41 @@ def test_curves_are_drawn(finished, tmp_path):
         draw_curves(tmp_path, tmp_path / "none.png")
 
 
+def test_curves_are_those_of_the_log(finished, tmp_path, monkeypatch):
+    drawn, plot = {}, Axes.plot
+
+    def plotted(self, x, y, **options):
+        drawn[options["label"]] = list(zip(x, y, strict=True))
+        return plot(self, x, y, **options)
+
+    monkeypatch.setattr(Axes, "plot", plotted)
+    draw_curves(finished.run, tmp_path / "curves.png")
+    log = logged(finished.run)
+    for title in PANELS.values():
+        for name, label in title.items():
+            wanted = [(entry["step"], entry[name]) for entry in log if name in entry]
+            assert drawn.get(label, []) == wanted and (wanted or name == "eval_accuracy")
+
+
 def test_tensorboard_on_request(small_recipe, tmp_path):
     run = train(small_recipe("training.report_to=tensorboard"), tmp_path / "run").run
-    assert list((run / "runs").rglob("events.out.tfevents*"))  # where README says
+    [events] = (run / "runs").rglob("events.out.tfevents*")  # where README says
+    read = EventAccumulator(str(events.parent))
+    read.Reload()
+    assert {"train/loss", "train/learning_rate", "train/grad_norm", "eval/loss", "eval/bleu"} <= set(
+        read.Tags()["scalars"]
+    )
+    assert {one.step: one.value for one in read.Scalars("train/loss")} == pytest.approx(losses(run))
+
+
+def test_no_tensorboard_without_request(finished):
+    assert not list(finished.run.rglob("events.out.tfevents*"))
+
+
+def test_the_folder_where_the_command_runs_is_not_deleted(finished, small_recipe, monkeypatch):
+    (finished.run / "inside").mkdir()
+    for place in (finished.run, finished.run / "inside"):
+        monkeypatch.chdir(place)
+        with pytest.raises(ValueError, match="is where this command runs, and would be deleted: go out of it"):
+            train(small_recipe(), finished.run, overwrite=True)
+    assert finished.model.exists()

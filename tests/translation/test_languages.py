@@ -1,6 +1,7 @@
 """Models that know many languages read and say those that they are told, and are not left to guess."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 from foreign_models import ARCHITECTURES
@@ -8,6 +9,7 @@ from tiny import tiny_model
 
 from vanilla_transformer.cli import main
 from vanilla_transformer.inspection import collect_attention
+from vanilla_transformer.model.language_tokens import token_of
 from vanilla_transformer.translation import load_translator
 from vanilla_transformer.translation.languages import set_languages
 
@@ -118,8 +120,37 @@ def test_a_model_that_is_told_in_words_says_so(tmp_path, caplog):
     tokenizer.save_pretrained(tmp_path)
     load_translator(tmp_path)
     assert "'translate English to German: '" in caplog.text and "pipeline('translation_en_to_de')" in caplog.text
+    with pytest.raises(ValueError, match=r"got the languages en and de.* begin with a task, such as 'translate Engl"):
+        load_translator(tmp_path, src_lang="en", tgt_lang="de")
     caplog.clear()
     model.config.task_specific_params = None
     model.save_pretrained(tmp_path)
     load_translator(tmp_path)
     assert "task" not in caplog.text
+
+
+def test_a_marian_of_many_languages_is_told_by_its_sources(tmp_path, caplog):
+    """As opus-mt-en-ROMANCE is."""
+    model, tokenizer = ARCHITECTURES["marian"].build(tmp_path)
+    set_languages(model, tokenizer, None, None)
+    assert not caplog.text
+    tokenizer.supported_language_codes = [">>fra<<", ">>ita<<"]
+    set_languages(model, tokenizer, None, None)
+    assert "which language is wanted by what they begin with, such as '>>fra<<'" in caplog.text
+    with pytest.raises(ValueError, match=r"got the languages None and fr, .*'>>fra<<'.*leave --src-lang"):
+        set_languages(model, tokenizer, None, "fr")
+
+
+@pytest.mark.parametrize(
+    ("special", "added", "language", "token"),
+    [
+        (["<s>", "__python__", "__en_XX__"], {}, "python", "__python__"),  # PLBart
+        (["<s>", "__eng__", "__fra__"], {}, "fra", "__fra__"),  # SeamlessM4T
+        (["<s>", "<mine>"], {"eng_Latn": 5, "fra_Latn": 6}, "fra_Latn", "fra_Latn"),  # NLLB, a user's own token added
+    ],
+)
+def test_languages_by_the_names_that_tokenizers_have_for_them(special, added, language, token):
+    tokenizer = SimpleNamespace(all_special_tokens=special, get_added_vocab=lambda: added)
+    assert token_of(tokenizer, language) == token
+    with pytest.raises(ValueError, match=f"no language '{language}e', but 2, such as .*{language}"):
+        token_of(tokenizer, f"{language}e")

@@ -1,9 +1,15 @@
+import io
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
+from foreign_models import ARCHITECTURES, ONE
 from tiny import ENGLISH, tiny_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer.translation import Translator, load_translator
+from vanilla_transformer.translation import Translator, files, load_translator, parts
+from vanilla_transformer.translation.alignments import AlignmentHeads
 
 MIXED = [ENGLISH[0], "", "A dog.", "   ", *ENGLISH[1:4], "cat " * 12]
 
@@ -135,3 +141,80 @@ def test_models_of_transformers_too(tmp_path, tokenizer):
         translator(["cat " * 60])
     assert isinstance(AutoTokenizer.from_pretrained(tmp_path), type(tokenizer))
     assert type(AutoModelForSeq2SeqLM.from_pretrained(tmp_path)) is type(translator.model)
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """A T5 that never ends by itself, and numbers no positions."""
+    model, tokenizer = ARCHITECTURES["t5"].build(tmp_path)
+    model.generation_config.max_length = model.generation_config.max_new_tokens = None
+    model.generation_config.suppress_tokens = [tokenizer.eos_token_id]
+    return Translator(model.eval(), tokenizer)
+
+
+def test_what_a_trainer_leaves_is_no_length(foreign, translator):
+    [whole] = foreign([ONE], num_beams=1)
+    foreign.model.generation_config.max_length = 20
+    assert foreign([ONE], num_beams=1) == [whole] and len(whole.tokens) > 40
+    translator.model.generation_config.max_length = 20  # what our own models say is meant
+    with torch.no_grad():
+        translator.model.lm_head.weight[2] = -100.0
+    assert len(translator(["A cat."], num_beams=1)[0].tokens) == 19
+
+
+@pytest.mark.parametrize("new_tokens", [7, 90])
+@pytest.mark.parametrize("ours", [True, False])
+def test_new_tokens_of_the_settings_are_kept_and_told(foreign, translator, ours, new_tokens, warnings_of):
+    """Also more than a source and 50, as in `generate` and the pipeline."""
+    subject = translator if ours else foreign
+    with torch.no_grad():
+        translator.model.lm_head.weight[2] = -100.0
+    subject.model.generation_config.max_new_tokens = new_tokens
+    answers = subject(["the cat", "the cat sleeps"], num_beams=1)
+    assert [len(answer.tokens) for answer in answers] == [new_tokens] * 2
+    [told] = warnings_of()
+    assert told.startswith("2 of 2 translations were cut at their length limit")
+
+
+def test_a_cut_source_keeps_all_that_closes_it(tmp_path):
+    """mBART has the language behind </s>."""
+    model, tokenizer = ARCHITECTURES["mbart"].build(tmp_path)
+    translator = Translator(model, tokenizer)
+    [ids] = translator.encode([f"{ONE} " * 20])
+    [cut] = translator.cut([ids])
+    assert len(cut) == translator.source_limit < len(ids)
+    assert cut[-2:] == ids[-2:] and cut[-2] == tokenizer.eos_token_id and cut[:-2] == ids[: len(cut) - 2]
+    assert len(translator.cut([[tokenizer.eos_token_id] * len(ids)])[0]) == len(cut)
+    unknown = [ids[0]] * 9 + [tokenizer.unk_token_id] * len(ids) + ids[-2:]
+    assert translator.cut([unknown])[0][:9] == [ids[0]] * 9
+
+
+def test_heads_that_are_not_there_are_told_before_any_work(translator, monkeypatch):
+    monkeypatch.setattr(Translator, "generate", lambda *args: pytest.fail("a translation had begun"))
+    with pytest.raises(ValueError, match="no heads 9:1"):
+        translator(["A cat."], return_alignments=AlignmentHeads.parse("9:1"))
+
+
+def test_standard_output_is_utf8_whatever_the_locale_says(model_dir, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("A cat.\n", encoding="utf-8")
+    monkeypatch.setattr(files, "text_of", lambda *args: "é\n")
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    files.translate_files(model_dir, [tmp_path / "in.txt"], num_beams=1)
+    sys.stdout.flush()
+    assert written.getvalue() == "é\n".encode()
+
+
+def test_small_files_are_divided_too_and_others_go_on_with_them(tmp_path):
+    def of(processes: int) -> parts.Parts:
+        one = SimpleNamespace(
+            num_processes=processes, process_index=0, is_main_process=True, wait_for_everyone=lambda: None
+        )
+        return parts.Parts(tmp_path / "out", {"text": "x"}, 5, one)
+
+    lines = list("abcde")
+    assert [chunk for _, chunk in of(1).chunks(lines)] == [lines]
+    two = of(2)
+    assert len(two.all) == 2 and [chunk for _, chunk in two.chunks(lines)] == [lines[:3]]
+    two.all[0].write_text("a\nb\nc\n")
+    assert [chunk for _, chunk in of(1).chunks(lines)] == [lines[3:]]

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from datasets import Dataset, DatasetDict, Features, Value, load_dataset, load_from_disk
+from datasets import Dataset, DatasetDict, Features, Translation, Value, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 
 from .checks import CorpusReport
+from .columns import rows
 
 TABLES = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 SIDES = ("source", "target")
@@ -65,7 +66,7 @@ def read_corpus(
     stored = store(pairs, max_pairs, name, Hasher.hash([where, languages, version, max_pairs]))
 
     whole = np.ones(len(stored), dtype=bool)
-    for row, (source, target) in enumerate(zip(stored["source"], stored["target"], strict=True)):
+    for row, (source, target) in enumerate(rows(stored, *SIDES)):
         if not is_pair(source, target):
             report.drop("empty side", f"{name}, line {row + 1}")
             whole[row] = False
@@ -82,22 +83,23 @@ def whole_lines(source: Path, reference: Path) -> list[int]:
     return [number for number, row in enumerate(rows, start=1) if is_pair(*row)]
 
 
-def state_of(path: str | Path) -> tuple:
+def state_of_text(path: str) -> tuple:
     """What tells that a file is another one than it was."""
+    check_text_file(Path(path))
+    if not os.path.isfile(path):
+        raise ValueError(
+            f"{path} is a pipe, say, and can be read but once, and a corpus is read again, by --resume for one: save "
+            "it to a file"
+        )
     found = os.stat(path)
     return os.path.realpath(path), found.st_size, found.st_mtime_ns
-
-
-def state_of_text(path: str) -> tuple:
-    check_text_file(Path(path))
-    return state_of(path)
 
 
 def store(pairs: Callable[[], Iterator[tuple[str, str]]], max_pairs: int | None, name: str, version: str) -> Dataset:
     """The pairs, up to `max_pairs` that have two sides, in a file of the cache of `datasets`, which is mapped into
     memory and read again when the very same `version` is asked for."""
 
-    def rows():
+    def written():
         full = 0
         for source, target in pairs():
             if max_pairs is not None and full >= max_pairs:
@@ -112,7 +114,7 @@ def store(pairs: Callable[[], Iterator[tuple[str, str]]], max_pairs: int | None,
 
     try:
         return Dataset.from_generator(
-            rows, features=Features({side: Value("string") for side in SIDES}), fingerprint=version
+            written, features=Features({side: Value("string") for side in SIDES}), fingerprint=version
         )
     except DatasetGenerationError as error:
         if error.__cause__ is None:
@@ -195,7 +197,10 @@ def read_table(where: str, split: str, config_name: str | None) -> Dataset:
             f"{', '.join(TABLES)} (and .gz)"
         )
     else:
-        table = load_dataset(where, config_name, split=split)
+        try:
+            table = load_dataset(where, config_name, split=split)
+        except DatasetGenerationError as error:
+            raise error.__cause__ or error from None
     if isinstance(table, DatasetDict):
         if split not in table:
             raise ValueError(f"{where} has no split {split!r}: it has {', '.join(table)}")
@@ -212,10 +217,12 @@ def load_table(where: str, form: str) -> Dataset:
             else open(where, encoding="utf-8-sig") as file
         ):
             names = next(csv.reader(file), [])
-        options = {"keep_default_na": False, "features": Features({name: Value("string") for name in names})}
+        options = {"keep_default_na": False, "features": Features({name: Value("string") for name in names if name})}
     try:
         return load_dataset(form, data_files=where, split="train", **options)
     except (DatasetGenerationError, StopIteration) as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno:  # a full disk, and no damaged file
+            raise error.__cause__ from None
         reason = error.__cause__ or error or "it is empty"
         raise ValueError(
             f"{where} cannot be read as {form} ({' '.join(str(reason).split()) or 'it is empty'})"
@@ -224,13 +231,14 @@ def load_table(where: str, form: str) -> Dataset:
 
 def rows_of(table: Dataset, where: str, source_lang: str, target_lang: str) -> Iterator[tuple[str, str]]:
     names = table.column_names
-    if "translation" in names:
-        languages = table.features["translation"]
-        languages = list(getattr(languages, "languages", None) or languages)
+    translation = table.features.get("translation")
+    if isinstance(translation, (Translation, dict)):
+        languages = list(translation.languages if isinstance(translation, Translation) else translation)
         missing = [lang for lang in (source_lang, target_lang) if lang not in languages]
         if missing:
             raise ValueError(f"{where} has no translation in {missing}: its languages are {', '.join(languages)}")
-        pairs: Iterable = ((row[source_lang], row[target_lang]) for row in table["translation"])
+        entries = (entry or {} for (entry,) in rows(table, "translation"))
+        pairs: Iterable = ((entry.get(source_lang), entry.get(target_lang)) for entry in entries)
     else:
         for columns in ((source_lang, target_lang), SIDES):
             if set(columns) <= set(names):
@@ -240,7 +248,7 @@ def rows_of(table: Dataset, where: str, source_lang: str, target_lang: str) -> I
                 f"{where} has the columns {', '.join(names)}: expected `translation`, or `{source_lang}` and "
                 f"`{target_lang}`, or `source` and `target`"
             )
-        pairs = zip(table[columns[0]], table[columns[1]], strict=True)
+        pairs = rows(table, *columns)
     for number, (source, target) in enumerate(pairs, start=1):
         for side in (source, target):
             if side is not None and not isinstance(side, str):

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 
-VARIANTS = 64  # of a word, which are remembered: a frequent word is not cut anew each time
+VARIANTS = 64  # of a word
+REMEMBERED = 2**20  # variants of words: a frequent word is not cut anew each time
 
 
 class Segmentation:
@@ -50,6 +51,8 @@ class Segmentation:
     def variant(self, word: str, number: int) -> list[int]:
         key = word, number
         if key not in self.known:
+            if len(self.known) >= REMEMBERED:
+                self.known.clear()
             symbols = self.cut(word, random.Random(f"{self.seed} {number} {word}"))
             self.known[key] = [self.vocabulary[symbol] for symbol in symbols]
         return self.known[key]

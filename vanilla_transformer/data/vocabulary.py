@@ -91,6 +91,13 @@ def learn_tokenizer(
     )
 
 
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int | None]:
+    """What a model's configuration says of padding, beginning and end, as the tokenizer has them."""
+    first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id  # BERT's names
+    last = tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id
+    return {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": first, "eos_token_id": last}
+
+
 def check_template(tokenizer: PreTrainedTokenizerBase, template: Template) -> None:
     """Raise `ValueError` for a tokenizer, of whatever origin, that puts other tokens around a text than `template`
     does, or lacks one that a training needs."""
@@ -104,6 +111,11 @@ def check_template(tokenizer: PreTrainedTokenizerBase, template: Template) -> No
     missing = [name for name, token in needed.items() if token is None]
     if missing:
         raise ValueError(f"the tokenizer has no {' and no '.join(missing)}: give another one, or have one learned")
+    if template == "causal" and tokenizer.pad_token_id == last:
+        raise ValueError(
+            f"the tokenizer pads with {tokenizer.pad_token}, its end of a text, which is never learned where padding "
+            "is not: give it a pad_token of its own, or have one learned"
+        )
     for side in ("text", "text_target"):  # a tokenizer may have one vocabulary for each
         bare = tokenizer(**{side: "a"}, add_special_tokens=False)["input_ids"]
         found = tokenizer(**{side: "a"})["input_ids"]
@@ -116,14 +128,9 @@ def check_template(tokenizer: PreTrainedTokenizerBase, template: Template) -> No
             )
 
 
-def save_tokenizer(tokenizer: VanillaTransformerTokenizer, folder: Path, *, overwrite: bool = False) -> None:
-    """Save it where `AutoTokenizer.from_pretrained(folder)` finds it.
-
-    Raises:
-        FileExistsError: if the folder has content, unless `overwrite` is set.
-    """
+def check_new_folder(folder: Path, *, overwrite: bool = False) -> None:
+    """Raise `FileExistsError`, before any work, for a folder that has content, unless `overwrite` is set."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file: name a folder")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise FileExistsError(f"{folder} exists: replace it with --overwrite, or choose another folder with -o")
-    tokenizer.save_pretrained(folder)

@@ -98,9 +98,9 @@ def evaluate_files(
         "processes": processes.num_processes,
         "threads": torch.get_num_threads(),
         "num_beams": options.get("num_beams") or defaults.num_beams or 1,
-        "length_penalty": options["length_penalty"]
-        if options.get("length_penalty") is not None
-        else defaults.length_penalty,
+        "length_penalty": next(
+            penalty for penalty in (options.get("length_penalty"), defaults.length_penalty, 1.0) if penalty is not None
+        ),
         "truncation": options.get("truncation", False),
     }
     scores = translation_scores(translations, references)

@@ -249,7 +249,7 @@ def split_time(translator: Translator, sources: list[str], num_beams: int) -> di
 
     encoder = seconds(lambda: model.get_encoder()(**batch))
     first = seconds(lambda: model.generate(**batch, **settings, max_new_tokens=1))
-    whole = seconds(lambda: model.generate(**batch, **settings, max_length=limit))
+    whole = seconds(lambda: model.generate(**batch, **settings, max_new_tokens=limit - 1, max_length=None))
     return {"encoder": encoder, "first step": max(0.0, first - encoder), "later steps": max(0.0, whole - first)}
 
 

@@ -15,6 +15,10 @@ logger = logging.get_logger(__name__)
 
 EXTRA_TOKENS = 50  # "we set the maximum output length during inference to input length + 50" (section 6.1)
 
+# What `generate` falls back to. Seq2SeqTrainer of transformers 5 writes it into generation configs that set no
+# length, so that 20 in a checkpoint says the same as nothing: transformers 4 never saved it at all.
+LIBRARY_LENGTH = 20
+
 
 def paper_generation_config(config) -> GenerationConfig:
     """Beam search with 4 beams (section 6.1). transformers divides a beam's score by length ** length_penalty, the
@@ -52,12 +56,23 @@ def position_limit(stack: nn.Module, config) -> int | None:
     return min(limits, default=None)
 
 
+def length_of_checkpoint(config, max_length: int | None) -> int | None:
+    """`max_length` of a generation config, unless it is only what a trainer has left there."""
+    return None if max_length == LIBRARY_LENGTH and not is_of_family(config) else max_length
+
+
+def is_of_family(config) -> bool:
+    return getattr(config, "model_type", "").startswith("vanilla_transformer")
+
+
 def output_limit(model, longest_source: int, prompt_length: int = 1) -> int:
     """Tokens that an output may have: longest source + `EXTRA_TOKENS` behind the decoder's prompt (the start token),
-    and at most `generation_config.max_length` and as many as the decoder has positions for."""
+    and at most `generation_config.max_length`; or else its `max_new_tokens`. And as many as the decoder has positions
+    for."""
+    new, longest = model.generation_config.max_new_tokens, model.generation_config.max_length
     limits = [
-        prompt_length + longest_source + EXTRA_TOKENS,
-        model.generation_config.max_length,
+        prompt_length + (longest_source + EXTRA_TOKENS if new is None else new),
+        length_of_checkpoint(model.config, longest) if new is None else None,
         position_limit(model.get_decoder(), model.config),
     ]
     return min(limit for limit in limits if limit is not None)

@@ -3,7 +3,8 @@
 
 It answers as that of transformers 4.57 did, for every encoder-decoder model of transformers. On purpose different:
 no text is lost (over-long input raises, lists inside lists are translated whole), empty input gives empty output,
-and the length of a translation depends on its source where nobody set it (section 6.1 of "Attention Is All You Need").
+the length of a translation depends on its source where nobody set it (section 6.1 of "Attention Is All You Need"),
+and languages that a tokenizer does not know raise.
 """
 
 import enum
@@ -20,13 +21,10 @@ from transformers import GenerationConfig, Pipeline, PreTrainedModel
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.utils import logging
 
-from .decoding import EXTRA_TOKENS, count_capped, position_limit
+from .decoding import EXTRA_TOKENS, count_capped, is_of_family, length_of_checkpoint, position_limit
+from .language_tokens import token_of
 
 logger = logging.get_logger(__name__)
-
-# What `generate` falls back to. Seq2SeqTrainer of transformers 5 writes it into generation configs that set no
-# length, so that 20 in a checkpoint says the same as nothing: transformers 4 never saved it at all.
-LIBRARY_LENGTH = 20
 
 
 class ReturnType(enum.Enum):
@@ -58,7 +56,8 @@ class TranslationPipeline(Pipeline):
 
     Raises:
         TypeError: for input that is none of the above.
-        ValueError: for a source longer than the model's table of positions; for a model that is no encoder-decoder.
+        ValueError: for a source longer than the model's table of positions; for a model that is no encoder-decoder;
+            for a language that a multilingual tokenizer does not know.
     """
 
     model: Any
@@ -108,12 +107,15 @@ class TranslationPipeline(Pipeline):
             raise ValueError(
                 f"got num_beams={generate_kwargs['num_beams']}, expected at least 1 (1 is greedy search)."
             )
-        if stop_sequence == "":
-            raise ValueError("got an empty stop_sequence, expected text whose first token ends a translation.")
         if stop_sequence is not None:
-            first, *others = self.tokenizer.encode(stop_sequence, add_special_tokens=False)
-            generate_kwargs["eos_token_id"] = first
-            if others:
+            tokens = self.tokenizer.encode(stop_sequence, add_special_tokens=False)
+            if not tokens:
+                raise ValueError(
+                    f"got stop_sequence={stop_sequence!r}, of which this tokenizer makes no token: expected text "
+                    "whose first token ends a translation."
+                )
+            generate_kwargs["eos_token_id"] = tokens[0]
+            if len(tokens) > 1:
                 logger.warning(f"stop_sequence={stop_sequence!r} is several tokens: only the first one will stop.")
         if self.assistant_model is not None:
             generate_kwargs["assistant_model"] = self.assistant_model
@@ -192,6 +194,8 @@ class TranslationPipeline(Pipeline):
             build = getattr(self.tokenizer, "_build_translation_inputs", None)
             if build is None:
                 return dict(self.tokenizer(self.prefix + text, **settings))
+            for language in filter(None, (src_lang, tgt_lang)):
+                token_of(self.tokenizer, language)  # raises for what would be a piece of a word
             # Multilingual tokenizers add the id of the target language as `forced_bos_token_id`.
             return dict(build(text, return_tensors=None, src_lang=src_lang, tgt_lang=tgt_lang, **settings))
 
@@ -268,9 +272,8 @@ class TranslationPipeline(Pipeline):
 
         A `max_length` of our own models is an upper bound of that number, as in their `generate`.
         """
-        own = getattr(self.model.config, "model_type", "").startswith("vanilla_transformer")
-        set_length = known.get("max_length") if known.get("max_length") != LIBRARY_LENGTH else None
-        if known.get("max_new_tokens") is not None or (set_length is not None and not own):
+        set_length = length_of_checkpoint(self.model.config, known.get("max_length"))
+        if known.get("max_new_tokens") is not None or (set_length is not None and not is_of_family(self.model.config)):
             return None
         # The start token takes a place of the total length, and of the decoder's table of positions.
         totals = [total for total in (set_length, self._target_limit) if total is not None]

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import torch
 from torch.nn.modules import module as module_hooks
+from transformers import GenerationConfig
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.integrations.fsdp import is_fsdp_managed_module
 
@@ -30,6 +31,8 @@ SETTINGS |= {"bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "renor
 SETTINGS |= {f"{name}_token_id" for name in ("pad", "bos", "eos", "decoder_start", "forced_bos", "forced_eos")}
 KERNELS = {"eager", "sdpa"}
 NOTES = {"transformers_version", "alignment_heads", "alignment_shifted"}  # in the settings, and no part of a search
+# What Seq2SeqTrainer writes into a model's settings; where transformers call it otherwise, this road alone is lost.
+USUAL: dict = getattr(GenerationConfig, "_get_default_generation_params", dict)()
 
 
 def asked_for(model, generation_config, kwargs: dict) -> set[str]:
@@ -40,6 +43,7 @@ def asked_for(model, generation_config, kwargs: dict) -> set[str]:
         for place in places
         for name, value in place.items()
         if value is not None and value is not False and name not in NOTES and not name.startswith("_")
+        if name not in USUAL or value != USUAL[name]
     }
 
 

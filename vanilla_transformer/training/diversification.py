@@ -15,6 +15,7 @@ RUN/                                 the training on all pairs
 """
 
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ from .run_folder import (
     check_run,
     check_same_data,
     check_same_recipe,
+    content,
     is_finished,
     is_trained,
     provenance,
@@ -71,6 +73,8 @@ def train_recipe(
         return train(recipe, run, resume=resume, overwrite=overwrite, from_model=from_model)
     if from_model:
         raise ValueError("--from goes on with one model, and diversification trains three: leave one of them out")
+    if run.name in ("", ".."):  # `-o .`: the folder of teachers is named after what that is
+        run = Path(os.path.abspath(run))
     folder, processes = folder_of_teachers(run), processes_of_launch()
     among_teachers = resume and not overwrite and (folder / PROVENANCE).exists() and not is_begun(run)
     for each in (recipe, recipe.teacher()):
@@ -120,7 +124,7 @@ def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
             raise FileExistsError(f"{folder} is not of a run's teachers, and is not deleted: choose another -o")
     splits = load_splits(recipe.corpus)
     for old in (folder, run):  # without its teachers a run does not go on
-        if old.exists():
+        if content(old):
             discard(old)  # only now that the corpus is known to be right
     aside = folder.with_name(f"{TMP}{folder.name}")
     aside.mkdir(parents=True, exist_ok=True)

@@ -218,7 +218,7 @@ class Recipe:
             tree[section] = {**(tree[section] or {}), **values}
         return build(Recipe, {**tree, "diversification": None}, "")
 
-    def model_config(self, vocab_size: int) -> FamilyConfig:
+    def model_config(self, vocab_size: int, **token_ids: int | None) -> FamilyConfig:
         config_class = CONFIGURATIONS[self.task]
         fields = dict(self.model or {})
         preset = fields.pop("preset", "base")
@@ -230,7 +230,7 @@ class Recipe:
                 raise ValueError(f"model.{key} is decided by the tokenizer and the task: leave it out of the recipe")
         if not fields.get("share_encoder_decoder_embeddings", True):
             raise ValueError("model.share_encoder_decoder_embeddings=false: training knows one joint vocabulary only")
-        return config_class.preset(preset, **{"vocab_size": vocab_size, **fields})
+        return config_class.preset(preset, **{"vocab_size": vocab_size, **token_ids, **fields})
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

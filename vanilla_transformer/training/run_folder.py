@@ -55,6 +55,8 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
         if not overwrite:
             hint = f"go on from {checkpoints(run)[-1].name} with --resume, or " if checkpoints(run) else ""
             raise FileExistsError(f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o")
+        if Path.cwd().is_relative_to(run.resolve()):
+            raise ValueError(f"{run} is where this command runs, and would be deleted: go out of it first")
         if not (run / "recipe.yaml").exists():
             raise FileExistsError(f"{run} has no recipe.yaml, so it is no run, and is not deleted: choose another -o")
 

@@ -11,7 +11,8 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data.checks import CorpusReport, check_equal_sides, check_swapped_sides, overlap
-from ..data.corpora import read_corpus
+from ..data.columns import rows
+from ..data.corpora import SIDES, read_corpus
 from ..data.phrasebook import phrasebook
 from ..data.synthetic import symbol_task
 from .recipe import CorpusRecipe, expand
@@ -78,7 +79,7 @@ def located(place: str, folder: str | None) -> str:
 def fingerprint(pairs: Dataset) -> str:
     """SHA-256 over all pairs in their order, by which two runs can be told to have read the same text."""
     digest = hashlib.sha256()
-    for source, target in zip(pairs["source"], pairs["target"], strict=True):
+    for source, target in rows(pairs, *SIDES):
         digest.update(f"{source}\t{target}\n".encode())
     return digest.hexdigest()
 

@@ -22,6 +22,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ..data.columns import rows
+from ..data.corpora import SIDES
 from ..data.segmentation import BpeDropoutCollator
 from ..data.vocabulary import Template
 from ..evaluation.metrics import translation_scores
@@ -53,7 +55,7 @@ class TranslationTask:
 
     def texts(self, pairs: Dataset) -> Iterator[str]:
         """What a vocabulary is learned from."""
-        return (text for side in ("source", "target") for text in pairs[side])
+        return (text for side in SIDES for (text,) in rows(pairs, side))
 
     def encode(self, batch: dict, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[list[int]]]:
         """Columns of token ids for sentences in the columns `source` and `target`."""
@@ -132,7 +134,7 @@ class CausalTask(TranslationTask):
     usage = 'pipeline("text-generation", "{}")("Some text")'
 
     def texts(self, pairs):
-        return iter(pairs[self.recipe.corpus.side])
+        return (text for (text,) in rows(pairs, self.recipe.corpus.side))
 
     def encode(self, batch, tokenizer):
         encoded = tokenizer(batch[self.recipe.corpus.side], verbose=False)

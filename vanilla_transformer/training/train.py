@@ -33,7 +33,7 @@ from transformers.integrations import is_tensorboard_available
 from transformers.utils import logging
 
 from ..data.corpora import SIDES, read_corpus
-from ..data.vocabulary import check_template, learn_tokenizer
+from ..data.vocabulary import check_template, learn_tokenizer, special_ids
 from ..data.whole_files import write_whole
 from ..interop.loading import load_tokenizer
 from ..model.configuration_vanilla_transformer import FamilyConfig
@@ -116,9 +116,9 @@ def train(
         model = task.auto_class.from_pretrained(checkpoints(run)[-1], attn_implementation=attention)
     elif from_model:
         tokenizer, model = load_base(task, from_model)
+        check_template(tokenizer, task.template)
     else:
         tokenizer, model = new_base(task, splits["train"])
-    check_template(tokenizer, task.template)
     if model.can_generate():
         model.generation_config.update(**task.generation_settings())
     if further is not None:
@@ -215,10 +215,12 @@ def new_base(task: TranslationTask, train_pairs: Dataset):
             learned = learn_tokenizer(task.texts(train_pairs), recipe.tokenizer.vocab_size, template=task.template)
         tokenizer = broadcast_object_list([learned])[0]
     tokenizer.model_max_length = recipe.corpus.max_length  # a figure for the user, nothing is cut to it
-    model = task.model_class._from_config(
-        recipe.model_config(vocab_size=len(tokenizer)), attn_implementation=recipe.training.attn_implementation
-    )
-    return tokenizer, model
+    check_template(tokenizer, task.template)
+    ids = special_ids(tokenizer)
+    if task.template == "translation" and ids["bos_token_id"] is None:  # as in Marian's models
+        ids["decoder_start_token_id"] = ids["pad_token_id"]
+    config = recipe.model_config(vocab_size=len(tokenizer), **ids)
+    return tokenizer, task.model_class._from_config(config, attn_implementation=recipe.training.attn_implementation)
 
 
 def load_base(task: TranslationTask, name: str):

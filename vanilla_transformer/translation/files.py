@@ -5,12 +5,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from ..data.corpora import read_lines, state_of
+from ..data.corpora import read_lines
 from ..data.whole_files import write_whole
 from .alignments import AlignmentHeads, pharaoh
 from .packing import Packing
@@ -79,6 +80,8 @@ def translate_files(
         names, texts = sides(lines())
         translator = load()
         candidates = translator.candidates(texts, names=names, progress=progress, max_tokens=max_tokens, **settings)
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # as files are written, whatever the locale says
         sys.stdout.write(text_of(candidates, scores, bool(alignments)))
         return
     translator = load()
@@ -91,8 +94,7 @@ def translate_files(
         if not truncation and translator.source_limit < sys.maxsize:
             translator.check_lengths(translator.encode(texts), names)
     asked: dict = {
-        "model": str(model),
-        "model's files": files_of(Path(model)),
+        "model": digests_of(Path(model)) or model,
         "text": digest.hexdigest(),
         "dtype": dtype,
         "packed": packed,
@@ -123,9 +125,14 @@ def lines_of(file: Path) -> Iterable[str]:
     return read_stdin() if file == STDIN else read_lines(file)
 
 
-def files_of(model: Path) -> list[tuple]:
-    """What tells that a model has been trained anew; of a Hub id nothing."""
-    return sorted(map(state_of, model.iterdir())) if model.is_dir() else []
+def digests_of(model: Path) -> dict[str, str]:
+    """What tells that a model has been trained anew, wherever its folder is; of a Hub id nothing."""
+    digests = {}
+    for path in sorted(model.iterdir()) if model.is_dir() else ():
+        if path.is_file() and path.suffix != ".md":  # what is written about it decides nothing
+            with path.open("rb") as file:
+                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 def check_output(output: Path | None, overwrite: bool) -> None:

@@ -14,7 +14,8 @@ from tqdm.auto import tqdm
 
 from ..data.whole_files import write_whole
 
-PART = 2000  # lines of the input
+PART = 2000  # lines of the input at most
+SIZE = "lines of a part"
 Line = TypeVar("Line")
 
 
@@ -41,7 +42,10 @@ class Parts:
         note, asked = self.folder / "asked.json", json.loads(json.dumps(asked))
         if self.processes.is_main_process:
             before = json.loads(note.read_text("utf-8")) if note.exists() else {}  # what nobody knows of is another's
-            if any(self.folder.glob(f"{'[0-9]' * 6}.txt")) and before != asked:
+            size = min(PART, max(1, -(-lines // processes.num_processes)))  # something for everybody
+            begun = any(self.folder.glob(f"{'[0-9]' * 6}.txt"))
+            asked[SIZE] = before.get(SIZE, size) if begun else size  # others may go on with it
+            if begun and before != asked:
                 other = sorted(name for name in {*before, *asked} if before.get(name) != asked.get(name))
                 raise ValueError(
                     f"{self.folder} holds parts of another translation, which differs in {', '.join(other)}: delete "
@@ -51,7 +55,8 @@ class Parts:
             if before != asked:
                 write_whole(note, json.dumps(asked, indent=2))
         self.processes.wait_for_everyone()
-        count = -(-lines // PART)
+        self.size = json.loads(note.read_text("utf-8"))[SIZE]
+        count = -(-lines // self.size)
         self.all = [self.folder / f"{number:06}.txt" for number in range(count)]
         self.names = self.all[self.processes.process_index :: self.processes.num_processes]
         self.there = {name for name in self.all if name.exists()}
@@ -60,8 +65,8 @@ class Parts:
 
     def open_lines(self) -> int:
         """How many lines this process has before it."""
-        starts = (int(name.stem) * PART for name in self.names if name not in self.there)
-        return sum(min(PART, self.lines - start) for start in starts)
+        starts = (int(name.stem) * self.size for name in self.names if name not in self.there)
+        return sum(min(self.size, self.lines - start) for start in starts)
 
     def chunks(self, lines: Iterable[Line]) -> Iterator[tuple[Path, list[Line]]]:
         """The parts to be written by this process, each with its lines of the whole input.
@@ -71,8 +76,8 @@ class Parts:
         """
         lines, mine = iter(lines), set(self.names) - self.there
         for number, name in enumerate(self.all):
-            chunk = list(islice(lines, PART))
-            if len(chunk) != min(PART, self.lines - number * PART):
+            chunk = list(islice(lines, self.size))
+            if len(chunk) != min(self.size, self.lines - number * self.size):
                 raise ValueError("the input has changed while it was translated: leave it alone, and begin again")
             if name in mine:
                 yield name, chunk

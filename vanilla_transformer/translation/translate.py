@@ -140,6 +140,10 @@ class Translator:
             raise ValueError(f"got num_beams={num_beams}, expected at least 1 (1 is greedy search)")
         if not 1 <= n_best <= num_beams:
             raise ValueError(f"got n_best={n_best} with num_beams={num_beams}: expected 1 <= n_best <= num_beams")
+        heads = None
+        if return_alignments:  # before any work
+            heads = stored_heads(self.model) if return_alignments is True else return_alignments
+            heads.check(self.model)
         results: list[list[Translation]] = [[Translation("")] * n_best] * len(texts)
         filled = [i for i, text in enumerate(texts) if text.strip()]
         sources = self.encode([texts[i] for i in filled])
@@ -174,9 +178,8 @@ class Translator:
         told["translations"] += len(filled) * n_best
         if counts is None:
             self.warn(told)
-        if return_alignments:
+        if heads:
             flat = [(text, answer) for text, answers in zip(texts, results, strict=True) for answer in answers]
-            heads = None if return_alignments is True else return_alignments
             pairs, said = [(text, answer.text) for text, answer in flat], [answer.tokens for _, answer in flat]
             links = iter(self.align(pairs, heads, said=said, max_tokens=max_tokens, progress=progress))
             results = [[replace(answer, links=next(links)) for answer in answers] for answers in results]
@@ -197,8 +200,8 @@ class Translator:
         if counts["capped"]:
             logger.warning(
                 f"{counts['capped']} of {counts['translations']} translations were cut at their length limit (source "
-                "length + 50 tokens, section 6.1 of the paper, and at most generation_config.max_length="
-                f"{self.model.generation_config.max_length}) before they ended: they may repeat themselves"
+                "length + 50 tokens, section 6.1 of the paper, or what generation_config says) before they ended: "
+                "they may repeat themselves"
             )
 
     def align(
@@ -294,14 +297,24 @@ class Translator:
         told["cut"] += sum(len(ids) > limit for ids in sources)
         if counts is None:
             self.warn(told)
-        return [ids if len(ids) <= limit else ids[: limit - 1] + ids[-1:] for ids in sources]  # </s> stays
+        special = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
+
+        def cut(ids: list[int]) -> list[int]:
+            text = len(ids)
+            while text and ids[text - 1] in special:  # what closes a source stays: </s>, of mBART the language as well
+                text -= 1
+            closing = ids[text:][-limit:]
+            return ids[: limit - len(closing)] + closing
+
+        return [ids if len(ids) <= limit else cut(ids) for ids in sources]
 
     @torch.inference_mode()
     def generate(self, batch: list[list[int]], settings: dict) -> tuple[list[list[Translation]], int]:
         """Candidates of one batch, and how many of them were cut."""
         inputs = self.tokenizer.pad({"input_ids": batch}, return_tensors="pt").to(self.model.device)
         limit = output_limit(self.model, longest_source=max(len(ids) for ids in batch))
-        output = self.model.generate(**inputs, **settings, max_length=limit)
+        # Of the two, the one that is heard where a checkpoint sets the other.
+        output = self.model.generate(**inputs, **settings, max_new_tokens=limit - 1, max_length=None)
         sequences = output if isinstance(output, torch.Tensor) else output.sequences  # with scores, where asked for
         texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
         scores = getattr(output, "sequences_scores", None)
