@@ -262,8 +262,8 @@ def test_what_is_told_of_our_models_is_what_their_cards_say(card):
                 "value"
             ]
     [row] = [line for line in README.splitlines() if f"`vanilla-transformer train {card.stem}" in line and "|" in line]
-    for name, form in (("BLEU", "{:.1f}"), ("BLEU-moses", "{:.1f}")):
-        assert form.format(told["test_2016_flickr", name, "beam 5"]) in row, (name, row)
+    for name in ("BLEU", "BLEU-moses"):
+        assert f"{told['test_2016_flickr', name, 'beam 5']:.1f}" in row, (name, row)
     parameters = int(re.search(r"([\d,]+) parameters, trained by", body)[1].replace(",", ""))
     assert f"{parameters / 1e6:.1f} M parameters" in row
     minutes = float(re.search(r"updates in ([\d.]+) minutes on", body)[1])

@@ -244,15 +244,15 @@ def test_sides_of_one_language_are_not_swapped_by_chance():
 
 
 def test_a_column_translation_of_text(tmp_path):
-    rows = [{"source": s, "translation": t} for s, t in PAIRS]
+    lines = [{"source": s, "translation": t} for s, t in PAIRS]
     with pytest.raises(ValueError, match="columns source, translation: expected `translation`"):
-        read_corpus(jsonl(tmp_path, rows), "en", "fr")
+        read_corpus(jsonl(tmp_path, lines), "en", "fr")
 
 
 def test_an_entry_that_is_null_is_an_empty_pair(tmp_path):
-    rows = [*({"translation": {"en": s, "fr": t}} for s, t in PAIRS), {"translation": None}]
+    lines = [*({"translation": {"en": s, "fr": t}} for s, t in PAIRS), {"translation": None}]
     report = CorpusReport()
-    assert len(read_corpus(jsonl(tmp_path, rows), "en", "fr", report=report)) == len(PAIRS)
+    assert len(read_corpus(jsonl(tmp_path, lines), "en", "fr", report=report)) == len(PAIRS)
     assert report.counts == {"empty side": 1}
 
 

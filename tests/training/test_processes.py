@@ -35,11 +35,15 @@ def environment() -> dict[str, str]:
     return {**os.environ, **alone, "PYTHONPATH": str(ROOT / "tests")}
 
 
-def run(*words: str) -> str:
-    """What it writes; the lines of several processes may run into each other."""
+def finished(*words: str) -> subprocess.CompletedProcess:
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment(), timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return done
+
+
+def run(*words: str) -> str:
+    """What it writes; the lines of several processes may run into each other."""
+    return finished(*words).stdout
 
 
 def as_words(settings: list[str]) -> list[str]:
@@ -141,12 +145,8 @@ def test_the_script_of_hugging_faces_trainer_has_the_losses_of_one(tokenizer, pa
         words += "--logging_steps 1 --learning_rate 0.01 --predict_with_generate --label_smoothing_factor 0.1 "
         words += "--generation_max_length 20"  # else outputs without an end are as long as their batch allows
         command = [*how, str(ROOT / "scripts" / "run_translation.py"), *words.split()]
-        command += ["--train_files", *files, "--validation_files", *few]
-        done = subprocess.run(
-            [sys.executable, *command], capture_output=True, text=True, env=environment(), timeout=240
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert ("eval_loss counts 3 sentences twice" in done.stderr) == (how == TWO)
+        told = finished(*command, "--train_files", *files, "--validation_files", *few).stderr
+        assert ("eval_loss counts 3 sentences twice" in told) == (how == TWO)
         log = json.loads((folder / "checkpoint-5" / "trainer_state.json").read_text())["log_history"]
         scores = json.loads((folder / "eval_results.json").read_text())
         found.append([*(entry["loss"] for entry in log if "loss" in entry), scores["eval_bleu"], scores["eval_chrf2"]])

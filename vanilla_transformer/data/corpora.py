@@ -5,6 +5,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -79,8 +80,8 @@ def is_pair(source: str, target: str) -> bool:
 
 def whole_lines(source: Path, reference: Path) -> list[int]:
     """The numbers, from 1 on, of the lines that are a pair in two parallel files."""
-    rows = zip(read_lines(source), read_lines(reference), strict=True)
-    return [number for number, row in enumerate(rows, start=1) if is_pair(*row)]
+    pairs = zip(read_lines(source), read_lines(reference), strict=True)
+    return [number for number, pair in enumerate(pairs, start=1) if is_pair(*pair)]
 
 
 def state_of_text(path: str) -> tuple:
@@ -112,14 +113,19 @@ def store(pairs: Callable[[], Iterator[tuple[str, str]]], max_pairs: int | None,
                 f"no pair of sentences in {name}: the corpus is empty, or all of its lines have an empty side"
             )
 
-    try:
+    with causes_told():
         return Dataset.from_generator(
             written, features=Features({side: Value("string") for side in SIDES}), fingerprint=version
         )
+
+
+@contextmanager
+def causes_told() -> Iterator[None]:
+    """What went wrong in the reading of a table, such as a full disk, in the place of that it did."""
+    try:
+        yield
     except DatasetGenerationError as error:
-        if error.__cause__ is None:
-            raise
-        raise error.__cause__ from None
+        raise error.__cause__ or error from None
 
 
 def suffix_of(path: str) -> str:
@@ -197,10 +203,8 @@ def read_table(where: str, split: str, config_name: str | None) -> Dataset:
             f"{', '.join(TABLES)} (and .gz)"
         )
     else:
-        try:
+        with causes_told():
             table = load_dataset(where, config_name, split=split)
-        except DatasetGenerationError as error:
-            raise error.__cause__ or error from None
     if isinstance(table, DatasetDict):
         if split not in table:
             raise ValueError(f"{where} has no split {split!r}: it has {', '.join(table)}")

@@ -91,27 +91,27 @@ def learn_tokenizer(
     )
 
 
-def special_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int | None]:
+def special_ids(tokenizer: PreTrainedTokenizerBase, template: Template) -> dict[str, int | None]:
     """What a model's configuration says of padding, beginning and end, as the tokenizer has them."""
-    first = tokenizer.cls_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id  # BERT's names
-    last = tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id
+    first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
+    if template == "masked" and first is None:  # BERT's ends have names of their own
+        first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
     return {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": first, "eos_token_id": last}
 
 
 def check_template(tokenizer: PreTrainedTokenizerBase, template: Template) -> None:
     """Raise `ValueError` for a tokenizer, of whatever origin, that puts other tokens around a text than `template`
     does, or lacks one that a training needs."""
-    first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
-    needed = {"pad_token": tokenizer.pad_token_id}
-    if template == "masked":  # BERT's ends have names of their own
-        first, last = (tokenizer.cls_token_id, tokenizer.sep_token_id) if first is None else (first, last)
+    pad, first, last = special_ids(tokenizer, template).values()
+    needed = {"pad_token": pad}
+    if template == "masked":
         needed["mask_token"] = tokenizer.mask_token_id
     needed["eos_token"] = last
     ends = {"<s>": first, "</s>": last}
     missing = [name for name, token in needed.items() if token is None]
     if missing:
         raise ValueError(f"the tokenizer has no {' and no '.join(missing)}: give another one, or have one learned")
-    if template == "causal" and tokenizer.pad_token_id == last:
+    if template == "causal" and pad == last:
         raise ValueError(
             f"the tokenizer pads with {tokenizer.pad_token}, its end of a text, which is never learned where padding "
             "is not: give it a pad_token of its own, or have one learned"

@@ -139,6 +139,9 @@ class TranslationPipeline(Pipeline):
         of_self = (self._preprocess_params, self._forward_params, self._postprocess_params)
         of_call = self._sanitize_parameters(**kwargs)
         preprocess, forward, postprocess = ({**mine, **given} for mine, given in zip(of_self, of_call, strict=True))
+        if hasattr(self.tokenizer, "_build_translation_inputs"):
+            for language in filter(None, (preprocess.get("src_lang"), preprocess.get("tgt_lang"))):
+                token_of(self.tokenizer, language)  # raises for what would be a piece of a word
         tally: Counter = Counter()
         forward["tally"] = tally
         self.call_count += 1
@@ -194,8 +197,6 @@ class TranslationPipeline(Pipeline):
             build = getattr(self.tokenizer, "_build_translation_inputs", None)
             if build is None:
                 return dict(self.tokenizer(self.prefix + text, **settings))
-            for language in filter(None, (src_lang, tgt_lang)):
-                token_of(self.tokenizer, language)  # raises for what would be a piece of a word
             # Multilingual tokenizers add the id of the target language as `forced_bos_token_id`.
             return dict(build(text, return_tensors=None, src_lang=src_lang, tgt_lang=tgt_lang, **settings))
 

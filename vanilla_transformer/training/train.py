@@ -216,7 +216,7 @@ def new_base(task: TranslationTask, train_pairs: Dataset):
         tokenizer = broadcast_object_list([learned])[0]
     tokenizer.model_max_length = recipe.corpus.max_length  # a figure for the user, nothing is cut to it
     check_template(tokenizer, task.template)
-    ids = special_ids(tokenizer)
+    ids = special_ids(tokenizer, task.template)
     if task.template == "translation" and ids["bos_token_id"] is None:  # as in Marian's models
         ids["decoder_start_token_id"] = ids["pad_token_id"]
     config = recipe.model_config(vocab_size=len(tokenizer), **ids)
