@@ -5,14 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForSeq2SeqLM
 from vanilla_transformer.inspection.curves import curve, logged
 
 ROOT = Path(__file__).parent.parent
-needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch 2.9 brings it")
 
 ENGLISH = [
     "The old man reads a book.",

@@ -4,16 +4,17 @@ import copy
 
 import pytest
 import torch
-from tiny import needs_muon, random_ids, tiny_model
+from tiny import random_ids, tiny_model
 from transformers import TrainingArguments
 
-from vanilla_transformer.training.muon import muon_with_adam
+from vanilla_transformer.training import muon
+from vanilla_transformer.training.muon import Muon, muon_with_adam, orthogonal
 
 RATE = 0.01
 
 
-def arguments(folder) -> TrainingArguments:
-    return TrainingArguments(str(folder), learning_rate=RATE, adam_beta2=0.98, use_cpu=True, report_to="none")
+def arguments(folder, **other) -> TrainingArguments:
+    return TrainingArguments(str(folder), learning_rate=RATE, adam_beta2=0.98, use_cpu=True, report_to="none", **other)
 
 
 def learn(model, optimizer, steps: int) -> list[float]:
@@ -28,7 +29,6 @@ def learn(model, optimizer, steps: int) -> list[float]:
     return found
 
 
-@needs_muon
 def test_matrices_move_in_all_directions_alike_and_others_as_adam_moves_them(tmp_path):
     model = tiny_model(dropout=0.0).train()
     twin = copy.deepcopy(model)
@@ -48,7 +48,6 @@ def test_matrices_move_in_all_directions_alike_and_others_as_adam_moves_them(tmp
     assert matrices == sum(type(part).__name__ == "Linear" for part in model.model.modules())
 
 
-@needs_muon
 def test_its_state_goes_into_a_checkpoint_and_comes_back(tmp_path):
     model = tiny_model(dropout=0.0).train()
     optimizer = muon_with_adam(model, arguments(tmp_path))
@@ -62,7 +61,36 @@ def test_its_state_goes_into_a_checkpoint_and_comes_back(tmp_path):
     assert learn(model, optimizer, 3) == learn(twin, resumed, 3)
 
 
-def test_an_older_torch_has_none(monkeypatch, tmp_path):
-    monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(ValueError, match=r"training.optimizer=muon needs torch 2.9, and this is .*: get a newer one"):
-        muon_with_adam(tiny_model(), arguments(tmp_path))
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch 2.9 brings it")
+@pytest.mark.parametrize("dtype, allowed", [(torch.float32, 0.05), (torch.bfloat16, 0.01)])
+def test_its_steps_are_those_of_torch(dtype, allowed):
+    """torch's are in bfloat16; shapes come in turns, so that those computed together do not stand together."""
+    torch.manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(shape)) for shape in [(8, 8), (24, 8), (8, 24), (8, 8), (24, 8)]]
+    theirs = copy.deepcopy(ours)
+    peer = torch.optim.Muon(theirs, RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    optimizer = Muon(ours, RATE, dtype)
+    for _ in range(3):
+        before = copy.deepcopy(ours)
+        for one, other in zip(ours[:-1], theirs[:-1], strict=True):  # the last has no gradient
+            one.grad = torch.randn(one.shape)
+            other.grad = one.grad.clone()
+        optimizer.step()
+        peer.step()
+        for one, other, was in zip(ours[:-1], theirs[:-1], before[:-1], strict=True):
+            assert (one - other).norm() < allowed * (other - was).norm()
+        assert torch.equal(ours[-1], before[-1])
+
+
+def test_a_gradient_of_zeros_moves_nothing():
+    assert orthogonal(torch.zeros(1, 3, 5)).tolist() == torch.zeros(1, 3, 5).tolist()
+
+
+@pytest.mark.parametrize("bf16, expected", [(True, torch.bfloat16), (False, torch.float32)])
+def test_it_computes_in_bfloat16_where_the_training_does_alone(bf16, expected, tmp_path, monkeypatch):
+    """Emulated, it took ten times as long as all the rest of an update (AVX2)."""
+    dtypes = []
+    monkeypatch.setattr(muon, "orthogonal", lambda x: dtypes.append(x.dtype) or orthogonal(x))
+    model = tiny_model(dropout=0.0).train()
+    learn(model, muon_with_adam(model, arguments(tmp_path, bf16=bf16)), 1)
+    assert set(dtypes) == {expected}

@@ -16,7 +16,7 @@ import torch
 from accelerate import DistributedType
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import launch_command_parser
-from tiny import ENGLISH, ROOT, SMALL, needs_muon, tiny_model
+from tiny import ENGLISH, ROOT, SMALL, tiny_model
 from transformers import TrainerControl
 
 from vanilla_transformer.data.corpora import read_lines
@@ -69,7 +69,7 @@ def test_configurations_for_gpus_say_what_accelerate_knows(name):
     assert {type(module).__name__ for module in tiny_model().modules()} >= set(filter(None, layers))
 
 
-@pytest.mark.parametrize("setting", ["optimizer=adam", pytest.param("optimizer=muon", marks=needs_muon), "r_drop=3"])
+@pytest.mark.parametrize("setting", ["optimizer=adam", "optimizer=muon", "r_drop=3"])
 def test_two_processes_have_the_losses_of_one(setting, tmp_path):
     settings = [f"training.{setting}"]
     one, result = train(tmp_path / "one", settings=[*settings, "training.gradient_accumulation_steps=2"])

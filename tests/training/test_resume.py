@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import SMALL, losses, needs_muon
+from tiny import SMALL, losses
 from transformers import TrainerCallback
 
 from vanilla_transformer.training import train as training
@@ -41,7 +41,7 @@ def crash_at(monkeypatch, step: int) -> None:
         (),
         ("training.bpe_dropout=0.2", "tokenizer.vocab_size=280"),
         ("training.r_drop=3", "training.r_drop_after=7"),
-        pytest.param(("training.optimizer=muon",), marks=needs_muon),
+        ("training.optimizer=muon",),
     ],
 )
 def test_resumed_in_the_middle_of_an_epoch_equals_never_stopped(settings, small_recipe, tmp_path, monkeypatch):

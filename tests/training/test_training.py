@@ -342,13 +342,6 @@ def test_the_better_of_newest_weights_and_mean_is_kept(better, warnings_of, smal
     assert ["bleu 1.5 against 2.5" in text for text in warned] == ([True] if better == "newest" else [])
 
 
-def test_an_optimizer_that_is_missing_is_told_before_anything_is_deleted(finished, small_recipe, monkeypatch):
-    monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(ValueError, match=r"optimizer=muon needs torch 2\.9"):
-        train(small_recipe("training.optimizer=muon"), finished.run, overwrite=True)
-    assert finished.model.is_dir()
-
-
 def test_a_missing_tensorboard_is_told_before_anything_is_deleted(finished, small_recipe, monkeypatch):
     monkeypatch.setattr(training, "is_tensorboard_available", lambda: False)
     with pytest.raises(ImportError, match=r"report_to=tensorboard needs tensorboard: pip install .*\[tensorboard\]"):

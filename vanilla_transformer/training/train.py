@@ -43,7 +43,6 @@ from ..translation.alignments import choose_heads
 from ..translation.shares import processes_of_launch
 from .checkpoints import checkpoints, discard, mean_weights, publish, remove_unfinished, writing
 from .memory import keep_freed_memory
-from .muon import check_muon
 from .recipe import Recipe
 from .run_folder import (
     PROVENANCE,
@@ -361,8 +360,6 @@ def check_requirements(recipe: Recipe) -> None:
             "recipes divide batches among processes (DDP), and accelerate was told to shard parameters (FSDP): launch "
             "with another configuration, or shard with scripts/run_translation.py"
         )
-    if recipe.training.optimizer == "muon":
-        check_muon()
     if recipe.training.report_to == "tensorboard" and not is_tensorboard_available():
         raise ImportError(
             "training.report_to=tensorboard needs tensorboard: pip install 'vanilla-transformer[tensorboard]'"
