@@ -19,7 +19,7 @@ from vanilla_transformer.model.decoding import output_limit
 from vanilla_transformer.model.linear import linear
 from vanilla_transformer.training.train import computes_in_bfloat16
 from vanilla_transformer.translation import Translator
-from vanilla_transformer.translation.packing import PACKINGS, pack
+from vanilla_transformer.translation.packing import PACKINGS, lacking, pack
 
 from .peers import TorchTransformer, ctranslate2_peer, numpy_peer
 from .table import Row, interleaved, timed
@@ -52,9 +52,13 @@ class Bench:
         self.models = {name: model.to(self.device, self.dtype) for name, model in self.models.items()}
         self.batch_of_training = self.training_batch()
 
+    def packings(self) -> list[str]:
+        """Those of our faster modes that this machine has."""
+        return [name for name in PACKINGS if not lacking(name)] if self.plain() else []
+
     def packed(self) -> dict:
         """Our faster modes on a CPU: the same weights in another order, or rounded."""
-        return {f"{PACKED}{name}": pack(self.like_ours(), name) for name in PACKINGS} if self.plain() else {}
+        return {f"{PACKED}{name}": pack(self.like_ours(), name) for name in self.packings()}
 
     def plain(self) -> bool:
         """In the mode that other modes are compared with."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from vanilla_transformer.inspection.memory import Peak, give_back, resident
-from vanilla_transformer.translation.packing import PACKINGS, pack
+from vanilla_transformer.translation.packing import pack
 
 from .bench import NEW, PACKED, Bench, endless, random_sources
 from .table import Row
@@ -20,7 +20,7 @@ def memory(bench: Bench, work: str, what: str) -> Row:
     a GPU's. What packed weights are larger or smaller counts."""
     names = ["ours"] if work in LONG else ["ours", "marian"]  # whose table of positions ends at 512
     if work == "beam":
-        names += [f"{PACKED}{name}" for name in PACKINGS] if bench.plain() else []
+        names += [f"{PACKED}{name}" for name in bench.packings()]
     values: dict[str, list[float]] = {name: [] for name in names}
     for name in names * bench.rounds:
         command = [sys.executable, sys.argv[0], "--child", name, work, "--size", bench.size]

@@ -162,6 +162,21 @@ def test_several_teachers(several):
     assert set(added) == {(x, y) for x, y in expected if x.strip() and y.strip()}
 
 
+@pytest.mark.parametrize("bf16, lacks, packed", [(True, None, "bfloat16"), (True, "AVX", None), (False, None, None)])
+def test_translations_are_packed_where_training_has_bfloat16_and_the_processor_too(
+    bf16, lacks, packed, small_recipe, tmp_path, monkeypatch
+):
+    options = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(diversification, "lacking", lambda packing: lacks)
+    monkeypatch.setattr(diversification, "tell_minutes", lambda *of: None)
+    monkeypatch.setattr(diversification, "translate_files", lambda *of, **given: options.append(given["packed"]))
+    teacher = small_recipe(f"training.bf16={bf16}")
+    teacher.corpus.train = ["train.source", "train.target"]
+    diversification.translate_training_set(teacher, tmp_path, "forward")
+    assert options == [packed]
+
+
 def test_a_teacher_that_is_given_more_updates_translates_anew(small_recipe, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Stop):
         stop_at(patch, "backward", 0)

@@ -8,10 +8,12 @@ from tiny import random_ids, tiny_model
 
 from vanilla_transformer.model.linear import Linear
 from vanilla_transformer.translation import load_translator, packing
-from vanilla_transformer.translation.packing import PACKINGS, Int8Linear, PackedHead, PackedLinear, pack
+from vanilla_transformer.translation.packing import PACKINGS, Int8Linear, PackedHead, PackedLinear, lacking, pack
 
 # How far the product of a random matrix may be away, in shares of its norm.
 FAR = {"float32": 1e-6, "bfloat16": 0.006, "int8": 0.02}
+HALF = pytest.mark.skipif(bool(lacking("bfloat16")), reason=f"needs {lacking('bfloat16')}")
+EACH = ["float32", pytest.param("bfloat16", marks=HALF), "int8"]
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +21,7 @@ def small_matrices_too(monkeypatch):
     monkeypatch.setattr(packing, "PACKINGS", {name: makers._replace(smallest=1) for name, makers in PACKINGS.items()})
 
 
-@pytest.mark.parametrize("name", PACKINGS)
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(5, 64), (2, 3, 64), (1, 64)])
 def test_products_are_nearly_the_same(name, bias, shape):
@@ -53,7 +55,7 @@ def test_a_token_does_not_depend_on_its_batch():
         assert torch.equal(linear(x[row : row + 1]), linear(x)[row : row + 1])
 
 
-@pytest.mark.parametrize("name", PACKINGS)
+@pytest.mark.parametrize("name", EACH)
 def test_translations_of_a_packed_model(name):
     model = tiny_model(vocab_size=300).eval()
     small = pack(copy.deepcopy(model), name)
@@ -83,12 +85,16 @@ def test_what_cannot_be_packed_is_said(monkeypatch):
         pack(tiny_model().half(), "int8")
     with pytest.raises(ValueError, match="expected one of float32, bfloat16, int8"):
         pack(tiny_model(), "int4")
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="needs oneDNN"):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    with pytest.raises(ValueError, match=r"'bfloat16' needs a processor .*: take float32 or int8, or leave"):
         pack(tiny_model(), "bfloat16")
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"'float32' needs oneDNN.*: take int8, or leave"):
+        pack(tiny_model(), "float32")
     assert pack(tiny_model(), "int8")
 
 
+@HALF
 def test_delicate_matrices_stay_exact():
     packed = {p: m for p, m in pack(tiny_model(), "bfloat16").named_modules() if isinstance(m, PackedLinear)}
     first = {p.partition("decoder.layers.0.")[2]: m.dtype for p, m in packed.items() if "decoder.layers.0." in p}
@@ -98,7 +104,7 @@ def test_delicate_matrices_stay_exact():
     assert exact != first.keys()
 
 
-@pytest.mark.parametrize("name", PACKINGS)
+@pytest.mark.parametrize("name", EACH)
 def test_by_name(model_dir, name):
     texts = ["the cat sleeps", "a dog"]
     translators = [load_translator(str(model_dir), packed=packed) for packed in (name, None)]

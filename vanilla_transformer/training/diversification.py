@@ -29,7 +29,7 @@ from tqdm.auto import tqdm
 from ..data.corpora import SIDES, is_pair, read_lines
 from ..data.whole_files import TMP, write_whole
 from ..translation.files import translate_files
-from ..translation.packing import Packing
+from ..translation.packing import Packing, lacking
 from ..translation.parts import parts_of
 from ..translation.shares import processes_of_launch
 from .checkpoints import checkpoints, discard, publish
@@ -210,7 +210,8 @@ def translate_training_set(teacher: Recipe, folder: Path, name: str) -> None:
     output, reads = written(folder, name), folder / teacher.corpus.train[0]  # type: ignore[index]
     if output.exists():
         return
-    packed: Packing | None = "bfloat16" if mixed_precision(teacher) and not torch.cuda.is_available() else None
+    on_cpu = not torch.cuda.is_available()
+    packed: Packing | None = "bfloat16" if on_cpu and mixed_precision(teacher) and not lacking("bfloat16") else None
     begin = time.monotonic()
     # A source that is cut is one that training drops, with what became of it.
     translate_files(str(folder / name / "model"), [reads], output, packed=packed, truncation=True, progress=True)

@@ -1,6 +1,6 @@
 """Muon (Jordan et al. 2024; not in the paper, whose optimizer is Adam, section 5.3)."""
 
-from itertools import groupby
+from collections import defaultdict
 
 import torch
 from torch import Tensor, nn
@@ -55,25 +55,23 @@ class Muon(Optimizer):
     @torch.no_grad()
     def step(self, closure=None):
         for group in self.param_groups:
-            learned = sorted((p for p in group["params"] if p.grad is not None), key=shape_of)
-            for shape, alike in groupby(learned, shape_of):
-                weights = list(alike)
-                steps = orthogonal(torch.stack([self.ahead(weight) for weight in weights]).to(self.dtype))
+            alike: dict[torch.Size, list[tuple[nn.Parameter, Tensor]]] = defaultdict(list)
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    alike[weight.shape].append((weight, self.ahead(weight, weight.grad)))
+            for shape, moves in alike.items():
+                steps = orthogonal(torch.stack([ahead for _, ahead in moves]).to(self.dtype))
                 size = group["lr"] * 0.2 * max(shape) ** 0.5
-                for weight, step in zip(weights, steps, strict=True):
+                for (weight, _), step in zip(moves, steps, strict=True):
                     weight.add_(step, alpha=-size)
 
-    def ahead(self, weight: nn.Parameter) -> Tensor:
+    def ahead(self, weight: nn.Parameter, gradient: Tensor) -> Tensor:
         """The gradient's momentum, brought up to date, and one look further."""
         state = self.state[weight]
         if not state:
             state["momentum_buffer"] = torch.zeros_like(weight)
-        momentum = state["momentum_buffer"].lerp_(weight.grad, 1 - MOMENTUM)
-        return weight.grad.lerp(momentum, MOMENTUM)
-
-
-def shape_of(weight: Tensor) -> tuple[int, ...]:
-    return tuple(weight.shape)
+        momentum = state["momentum_buffer"].lerp_(gradient, 1 - MOMENTUM)
+        return gradient.lerp(momentum, MOMENTUM)
 
 
 def orthogonal(x: Tensor) -> Tensor:

@@ -166,7 +166,8 @@ def train(
     uncut = " before BPE dropout, which makes more of them" if training.bpe_dropout else ""
     tqdm.write(
         f"{len(encoded['train'])} pairs, {model.num_parameters():,} parameters, a vocabulary of {len(tokenizer)}, at "
-        f"most {budget:,} padded tokens a side in an update{uncut}; checkpoints in {run}"
+        f"most {budget:,} padded tokens a side in an update{uncut}, products in "
+        f"{'bfloat16' if arguments.bf16 else 'float32'}; checkpoints in {run}"
     )
 
     stop = StopOnInterrupt()

@@ -123,12 +123,21 @@ PACKINGS = {
 DELICATE = re.compile(r"encoder|cross_attn\.[kv]_proj|\bo(ut)?_proj$")
 
 
+def lacking(packing: str) -> str | None:
+    """What this machine would need for a packing, and has not."""
+    if packing != "int8" and not torch.backends.mkldnn.is_available():
+        return "oneDNN, and this torch was built without it"
+    if packing == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return "a processor with AVX-512 or AVX-NE-CONVERT, and this one has neither"
+    return None
+
+
 def pack(model: PreTrainedModel, packing: Packing) -> PreTrainedModel:
     """Replace the large `nn.Linear` of a model, in place; embeddings stay as they are.
 
     Raises:
         ValueError: for an unknown packing, a model that is not on a CPU or not in float32, a build of torch without
-            oneDNN.
+            oneDNN, a processor without products in bfloat16.
     """
     if packing not in PACKINGS:
         raise ValueError(f"got packed={packing!r}, expected one of {', '.join(get_args(Packing))}")
@@ -137,8 +146,9 @@ def pack(model: PreTrainedModel, packing: Packing) -> PreTrainedModel:
             f"got a model in {model.dtype} on {model.device}: packing is for float32 models on a CPU; load it so, or "
             "leave packed out"
         )
-    if packing != "int8" and not torch.backends.mkldnn.is_available():
-        raise ValueError(f"packed={packing!r} needs oneDNN, and this torch was built without it: leave it out")
+    if lacks := lacking(packing):
+        others = " or ".join(other for other in PACKINGS if not lacking(other))
+        raise ValueError(f"packed={packing!r} needs {lacks}: take {others}, or leave it out")
     head = model.get_output_embeddings()
     makers = PACKINGS[packing]
     for path, module in list(model.named_modules()):
