@@ -29,6 +29,7 @@ from benchmarking.table import Row, interleaved, markdown
 from transformers.utils import logging
 
 import vanilla_transformer
+from vanilla_transformer.processor import processor
 
 README, BEGIN, END = Path(__file__).parents[1] / "README.md", "<!-- benchmark -->", "<!-- /benchmark -->"
 
@@ -97,7 +98,7 @@ def main() -> int:
         print(peak(Bench(size, getattr(arguments, size, None), arguments), *arguments.child))
         return 0
     rows: list[Row] = []
-    mode = f"torch {torch.__version__}, {arguments.dtype}, {machine(arguments.device)}"
+    mode = f"torch {torch.__version__}, {arguments.dtype}, {processor(arguments.device)}"
 
     def add(row: Row) -> None:
         rows.append(row)
@@ -137,13 +138,6 @@ def write(rows: list[Row], mode: str, arguments: argparse.Namespace) -> None:
         text = README.read_text("utf-8")
         before, after = text.split(BEGIN)[0], text.split(END)[1]
         README.write_text(f"{before}{BEGIN}\n{markdown(rows, mode)}\n{END}{after}", "utf-8")
-
-
-def machine(device: str) -> str:
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")
 
 
 if __name__ == "__main__":

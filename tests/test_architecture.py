@@ -9,7 +9,8 @@ import pytest
 from tiny import ROOT, run_python
 
 PACKAGE = ROOT / "vanilla_transformer"
-FLOORS = ["reference", "model", "data", "interop", "translation", "evaluation", "training", "inspection", "cli"]
+FLOORS = ["reference", "model", "processor", "data", "interop", "translation", "evaluation", "training"]
+FLOORS += ["inspection", "cli"]
 BESIDE = {"interop": "data", "model": "reference"}  # rooms that are no higher than others: they know nothing of them
 HEAVY = ["matplotlib", "sacrebleu", "datasets", "evaluate", "accelerate", "scipy", "sklearn", "pandas", "gradio"]
 

@@ -207,7 +207,7 @@ def decoding_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32",
                    help="of the weights (default: float32)")  # fmt: skip
     p.add_argument("--packed", choices=["float32", "bfloat16", "int8"],
-                   help="for speed on a CPU: matrices in another order, or rounded")  # fmt: skip
+                   help="for speed on a CPU: matrices in another order, or rounded, with AVX-512 VNNI")  # fmt: skip
     p.add_argument("--max-tokens", type=positive, help="padded source tokens times beams in a batch")
     p.add_argument("--truncate", action="store_true", help="cut sources that are too long for the model's positions")
 

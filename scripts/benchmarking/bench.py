@@ -17,7 +17,7 @@ from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.interop import to_marian
 from vanilla_transformer.model.decoding import output_limit
 from vanilla_transformer.model.linear import linear
-from vanilla_transformer.training.train import computes_in_bfloat16
+from vanilla_transformer.processor import computes_in_bfloat16
 from vanilla_transformer.translation import Translator
 from vanilla_transformer.translation.packing import PACKINGS, lacking, pack
 

@@ -63,8 +63,10 @@ def test_its_state_goes_into_a_checkpoint_and_comes_back(tmp_path):
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch 2.9 brings it")
 @pytest.mark.parametrize("dtype, allowed", [(torch.float32, 0.05), (torch.bfloat16, 0.01)])
-def test_its_steps_are_those_of_torch(dtype, allowed):
+@pytest.mark.parametrize("together", [1, 2**22])
+def test_its_steps_are_those_of_torch(dtype, allowed, together, monkeypatch):
     """torch's are in bfloat16; shapes come in turns, so that those computed together do not stand together."""
+    monkeypatch.setattr(muon, "TOGETHER", together)
     torch.manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(shape)) for shape in [(8, 8), (24, 8), (8, 24), (8, 8), (24, 8)]]
     theirs = copy.deepcopy(ours)
@@ -86,11 +88,11 @@ def test_a_gradient_of_zeros_moves_nothing():
     assert orthogonal(torch.zeros(1, 3, 5)).tolist() == torch.zeros(1, 3, 5).tolist()
 
 
-@pytest.mark.parametrize("bf16, expected", [(True, torch.bfloat16), (False, torch.float32)])
-def test_it_computes_in_bfloat16_where_the_training_does_alone(bf16, expected, tmp_path, monkeypatch):
-    """Emulated, it took ten times as long as all the rest of an update (AVX2)."""
+@pytest.mark.parametrize("bf16, able", [(True, True), (True, False), (False, True)])
+def test_it_computes_in_bfloat16_where_the_training_and_the_machine_do(bf16, able, tmp_path, monkeypatch):
     dtypes = []
+    monkeypatch.setattr(muon, "computes_in_bfloat16", lambda: able)
     monkeypatch.setattr(muon, "orthogonal", lambda x: dtypes.append(x.dtype) or orthogonal(x))
     model = tiny_model(dropout=0.0).train()
     learn(model, muon_with_adam(model, arguments(tmp_path, bf16=bf16)), 1)
-    assert set(dtypes) == {expected}
+    assert set(dtypes) == {torch.bfloat16 if bf16 and able else torch.float32}

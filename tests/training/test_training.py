@@ -145,6 +145,14 @@ def test_bf16_where_it_is_faster(able, small_recipe, tmp_path, monkeypatch):
     assert json.loads((run / "provenance.json").read_text())["bf16"] is able
 
 
+@pytest.mark.parametrize("bf16, able, told", [("true", False, True), ("true", True, False), ("auto", False, False)])
+def test_emulated_bf16_is_told(bf16, able, told, small_recipe, tmp_path, monkeypatch, warnings_of):
+    monkeypatch.setattr(training, "computes_in_bfloat16", lambda: able)
+    one_step = [f"training.{name}=1" for name in ("max_steps", "eval_steps", "average_checkpoints")]
+    train(small_recipe(f"training.bf16={bf16}", *one_step), tmp_path / "run")
+    assert any("not known to be faster here" in text for text in warnings_of()) is told
+
+
 def test_early_stopping(small_recipe, tmp_path):
     settings = ("training.patience=1", "training.eval_steps=2", "training.max_steps=40", "training.learning_rate=1e-9")
     assert train(small_recipe(*settings), tmp_path / "run").step == 4

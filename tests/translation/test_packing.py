@@ -7,18 +7,26 @@ import torch
 from tiny import random_ids, tiny_model
 
 from vanilla_transformer.model.linear import Linear
+from vanilla_transformer.processor import emulates
 from vanilla_transformer.translation import load_translator, packing
-from vanilla_transformer.translation.packing import PACKINGS, Int8Linear, PackedHead, PackedLinear, lacking, pack
+from vanilla_transformer.translation.packing import PACKINGS, Int8Linear, PackedHead, PackedLinear, pack
 
 # How far the product of a random matrix may be away, in shares of its norm.
 FAR = {"float32": 1e-6, "bfloat16": 0.006, "int8": 0.02}
-HALF = pytest.mark.skipif(bool(lacking("bfloat16")), reason=f"needs {lacking('bfloat16')}")
-EACH = ["float32", pytest.param("bfloat16", marks=HALF), "int8"]
+ONEDNN = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
+HALF = pytest.mark.skipif(emulates(torch.bfloat16), reason="oneDNN refuses bfloat16 on this processor")
+EACH = [
+    pytest.param("float32", marks=ONEDNN),
+    pytest.param("bfloat16", marks=[ONEDNN, HALF]),
+    pytest.param("int8", marks=ONEDNN),
+]
 
 
 @pytest.fixture(autouse=True)
 def small_matrices_too(monkeypatch):
+    """And whole numbers on every processor: without VNNI they are slow, and the same."""
     monkeypatch.setattr(packing, "PACKINGS", {name: makers._replace(smallest=1) for name, makers in PACKINGS.items()})
+    monkeypatch.setattr(packing, "has_units", lambda kind: True)
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -73,6 +81,7 @@ def test_translations_of_a_packed_model(name):
         assert all(torch.equal(roads[0], road) for road in roads)
 
 
+@ONEDNN
 def test_small_matrices_stay(monkeypatch):
     monkeypatch.setattr(packing, "PACKINGS", PACKINGS)
     model = tiny_model()
@@ -85,15 +94,19 @@ def test_what_cannot_be_packed_is_said(monkeypatch):
         pack(tiny_model().half(), "int8")
     with pytest.raises(ValueError, match="expected one of float32, bfloat16, int8"):
         pack(tiny_model(), "int4")
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    with pytest.raises(ValueError, match=r"'bfloat16' needs a processor .*: take float32 or int8, or leave"):
-        pack(tiny_model(), "bfloat16")
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(packing, "has_units", lambda kind: kind != "vnni")
+    for name in ("int8", "bfloat16"):  # whose logits are whole numbers too
+        with pytest.raises(ValueError, match=f"'{name}' needs a processor with AVX-512 VNNI.*: take float32, or"):
+            pack(tiny_model(), name)
+    assert packing.lacking("float32") is None
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"'float32' needs oneDNN.*: take int8, or leave"):
-        pack(tiny_model(), "float32")
-    assert pack(tiny_model(), "int8")
+    for name in PACKINGS:
+        with pytest.raises(ValueError, match="needs oneDNN, and this torch was built without it: leave it out"):
+            pack(tiny_model(), name)
 
 
+@ONEDNN
 @HALF
 def test_delicate_matrices_stay_exact():
     packed = {p: m for p, m in pack(tiny_model(), "bfloat16").named_modules() if isinstance(m, PackedLinear)}

@@ -8,7 +8,7 @@ from foreign_models import ARCHITECTURES, ONE
 from tiny import ENGLISH, tiny_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer.translation import Translator, files, load_translator, parts
+from vanilla_transformer.translation import Translator, files, load_translator, parts, translate
 from vanilla_transformer.translation.alignments import AlignmentHeads
 
 MIXED = [ENGLISH[0], "", "A dog.", "   ", *ENGLISH[1:4], "cat " * 12]
@@ -118,9 +118,13 @@ def test_a_lone_surrogate(translator):
         translator(["fine", "bad \ud800"])
 
 
-def test_bfloat16(model_dir):
-    translator = load_translator(model_dir, dtype="bfloat16")
-    assert translator.model.dtype == torch.bfloat16
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("emulated", [True, False])
+def test_fewer_bits(dtype, emulated, model_dir, monkeypatch, warnings_of):
+    monkeypatch.setattr(translate, "emulates", lambda of: emulated and of == getattr(torch, dtype))
+    translator = load_translator(model_dir, dtype=dtype, device="cpu")
+    assert any(f"emulates products in torch.{dtype}" in text for text in warnings_of()) is emulated
+    assert translator.model.dtype == getattr(torch, dtype)
     translator.model.generation_config.max_length = 5
     assert len(translator(ENGLISH)) == len(ENGLISH)
 

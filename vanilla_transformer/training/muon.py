@@ -1,22 +1,26 @@
 """Muon (Jordan et al. 2024; not in the paper, whose optimizer is Adam, section 5.3)."""
 
 from collections import defaultdict
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from transformers import PreTrainedModel, TrainingArguments
 
+from ..processor import computes_in_bfloat16
+
 MOMENTUM = 0.95
 ITERATIONS = 5
+TOGETHER = 2**22  # numbers of matrices that are computed together: no more of them pay, and each takes memory
 A, B, C = 3.4445, -4.7750, 2.0315  # of Jordan: the steepest rise at 0; singular values end between 0.7 and 1.2
 
 
 def muon_with_adam(model: PreTrainedModel, args: TrainingArguments) -> Optimizer:
     """Muon for the matrices of the layers; Adam, as `args` have it, for embeddings, gains and biases.
 
-    Muon computes in bfloat16 where the training does, and in float32 where it does not: on processors without bfloat16
-    the iteration would take some thirty times as long, more than all the rest of an update.
+    Muon computes in bfloat16 where the training does and the machine has it. Emulated, its iteration takes some thirty
+    times as long as in float32, and more than all the rest of an update.
     """
     tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     tables.add(id(model.get_output_embeddings().weight))
@@ -26,7 +30,7 @@ def muon_with_adam(model: PreTrainedModel, args: TrainingArguments) -> Optimizer
         (matrices if parameter.dim() == 2 and id(parameter) not in tables else others).append(parameter)
     rate, betas = args.learning_rate, (args.adam_beta1, args.adam_beta2)
     return Together(
-        Muon(matrices, rate, torch.bfloat16 if args.bf16 else torch.float32),
+        Muon(matrices, rate, torch.bfloat16 if args.bf16 and computes_in_bfloat16() else torch.float32),
         AdamW(others, rate, betas, args.adam_epsilon, weight_decay=0.0, fused=True),
     )
 
@@ -55,19 +59,24 @@ class Muon(Optimizer):
     @torch.no_grad()
     def step(self, closure=None):
         for group in self.param_groups:
-            alike: dict[torch.Size, list[tuple[nn.Parameter, Tensor]]] = defaultdict(list)
+            alike: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
             for weight in group["params"]:
                 if weight.grad is not None:
-                    alike[weight.shape].append((weight, self.ahead(weight, weight.grad)))
-            for shape, moves in alike.items():
-                steps = orthogonal(torch.stack([ahead for _, ahead in moves]).to(self.dtype))
-                size = group["lr"] * 0.2 * max(shape) ** 0.5
-                for (weight, _), step in zip(moves, steps, strict=True):
-                    weight.add_(step, alpha=-size)
+                    alike[weight.shape].append(weight)
+            for shape, weights in alike.items():
+                size, together = group["lr"] * 0.2 * max(shape) ** 0.5, max(1, TOGETHER // shape.numel())
+                for first in range(0, len(weights), together):
+                    self.move(weights[first : first + together], size)
 
-    def ahead(self, weight: nn.Parameter, gradient: Tensor) -> Tensor:
+    def move(self, weights: list[nn.Parameter], size: float) -> None:
+        """Take a step of this size, by weights of one shape."""
+        steps = orthogonal(torch.stack([self.ahead(weight) for weight in weights]).to(self.dtype))
+        for weight, step in zip(weights, steps, strict=True):
+            weight.add_(step, alpha=-size)
+
+    def ahead(self, weight: nn.Parameter) -> Tensor:
         """The gradient's momentum, brought up to date, and one look further."""
-        state = self.state[weight]
+        gradient, state = cast(Tensor, weight.grad), self.state[weight]
         if not state:
             state["momentum_buffer"] = torch.zeros_like(weight)
         momentum = state["momentum_buffer"].lerp_(gradient, 1 - MOMENTUM)

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import platform
-import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -17,12 +16,12 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.whole_files import TMP
 from ..interop.loading import check_folder, check_tokenizer
+from ..processor import processor
 from .checkpoints import checkpoints
 from .recipe import Recipe, load_recipe
 from .splits import fingerprint
 
 PROVENANCE, RESULT = "provenance.json", "result.json"
-CPUINFO = Path("/proc/cpuinfo")
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
 
@@ -165,7 +164,8 @@ def provenance(splits: dict[str, Dataset], processes: int, bf16: bool, before: d
 
 
 def machine() -> dict:
-    return {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return {"processor": processor(device), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
 
 
 def check_same_data(before: dict, now: dict, run: Path) -> None:
@@ -178,11 +178,3 @@ def check_same_data(before: dict, now: dict, run: Path) -> None:
             "processes and a machine of such a precision, or start anew in another folder, with --from a checkpoint "
             "of this one"
         )
-
-
-def processor() -> str:
-    """The name of what computes."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    names = re.findall(r"^model name\s*: (.*)$", CPUINFO.read_text(), re.M) if CPUINFO.exists() else []
-    return names[0] if names else platform.processor() or platform.machine()

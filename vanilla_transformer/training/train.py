@@ -38,6 +38,7 @@ from ..data.whole_files import write_whole
 from ..interop.loading import load_tokenizer
 from ..model.configuration_vanilla_transformer import FamilyConfig
 from ..model.decoding import position_limit
+from ..processor import computes_in_bfloat16
 from ..translation import Translator
 from ..translation.alignments import choose_heads
 from ..translation.shares import processes_of_launch
@@ -161,6 +162,11 @@ def train(
         logger.warning(
             f"training.learning_rate is not set: its peak is {arguments.learning_rate:.2g}, as for fresh weights "
             f"(equation 3), which undoes much of what {from_model} knows; fine-tuning usually takes 1e-4 or less"
+        )
+    if arguments.bf16 and not computes_in_bfloat16():
+        logger.warning(
+            "training.bf16=true: products in bfloat16 are not known to be faster here than in float32, and where they "
+            "are emulated they take many times as long; auto takes what is faster"
         )
     budget = training.max_tokens * training.gradient_accumulation_steps * processes.num_processes
     uncut = " before BPE dropout, which makes more of them" if training.bpe_dropout else ""
@@ -330,14 +336,6 @@ def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTraini
         use_cache=True,  # of the configuration that is saved; training itself never caches
         report_to=t.report_to,
     )
-
-
-def computes_in_bfloat16() -> bool:
-    """Whether matrix products in bfloat16 are faster here than in float32: on GPUs, and on CPUs that have them."""
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    known: dict = getattr(torch.cpu, "get_capabilities", dict)()  # of torch 2.13; an older one computes in float32
-    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
 def mixed_precision(recipe: Recipe) -> bool:

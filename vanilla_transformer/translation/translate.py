@@ -17,6 +17,7 @@ from ..data.batching import token_budget_batches
 from ..interop.loading import check_folder, check_tokenizer, load_tokenizer, load_weights, read_config
 from ..model.decoding import count_capped, output_limit, position_limit
 from ..model.tokenization_vanilla_transformer import reject_surrogates
+from ..processor import emulates
 from .alignments import (
     AlignmentHeads,
     Links,
@@ -81,6 +82,11 @@ def load_translator(
     if device is None:
         device = "cuda" if torch.cuda.is_available() and not packed else "cpu"
     network = load_weights(model, AutoModelForSeq2SeqLM, dtype=dtype).to(device)
+    if network.device.type == "cpu" and emulates(network.dtype):
+        logger.warning(
+            f"this processor emulates products in {network.dtype}, which takes many times as long as float32: "
+            "load the model in float32"
+        )
     tokenizer = load_tokenizer(model)
     set_languages(network, tokenizer, src_lang, tgt_lang)
     return Translator(pack(network, packed) if packed else network, tokenizer)
