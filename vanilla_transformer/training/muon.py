@@ -12,7 +12,7 @@ from ..processor import computes_in_bfloat16
 
 MOMENTUM = 0.95
 ITERATIONS = 5
-TOGETHER = 2**22  # numbers of matrices that are computed together: no more of them pay, and each takes memory
+TOGETHER = 2**22  # numbers in the matrices that are computed together: what an update needs of memory is bounded
 A, B, C = 3.4445, -4.7750, 2.0315  # of Jordan: the steepest rise at 0; singular values end between 0.7 and 1.2
 
 
@@ -38,8 +38,8 @@ def muon_with_adam(model: PreTrainedModel, args: TrainingArguments) -> Optimizer
 class Muon(Optimizer):
     """Steps whose singular values are all nearly 1: directions that gradients seldom take count as much as the others.
 
-        B ← μ B + (1 - μ) G                            the momentum of the gradient G
-        O = orthogonal(μ B + (1 - μ) G)                Nesterov's look ahead
+        M ← μ M + (1 - μ) G                            the momentum of the gradient G
+        O = orthogonal(μ M + (1 - μ) G)                Nesterov's look ahead
         W ← W - γ · 0.2 · √max(rows, columns) · O
 
     The factor gives a step the size that Adam's has (Liu et al. 2025, section 2.2), so that one learning rate γ serves
