@@ -51,7 +51,15 @@ def test_as_many_batches_as_updates_need(lengths):
         assert len(sampler) % 7 == 0
         assert sorted(index for batch in sampler for index in batch) == list(range(len(lengths)))
         assert max(len(batch) * lengths[batch].max() for batch in sampler) <= 500
-    assert len(TokenBudgetSampler([3, 3], 500, seed=0, multiple=4)) == 2  # two pairs make no four batches
+
+
+@pytest.mark.parametrize("pairs, multiple, batches", [(2, 5, 5), (7, 3, 9), (6, 3, 6)])
+def test_batches_of_one_pair_make_updates_of_all_processes(pairs, multiple, batches):
+    """What cannot be halved is shown again: a process without a batch would wait for ever."""
+    sampler = TokenBudgetSampler([300] * pairs, 500, seed=0, multiple=multiple)
+    shown = [index for [index] in sampler]
+    assert len(sampler) == len(shown) == batches
+    assert sorted(shown[:pairs]) == list(range(pairs)) and shown[pairs:] == (shown * 2)[: batches - pairs]
 
 
 def test_a_pair_that_exceeds_the_budget_is_named():

@@ -30,7 +30,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
         lengths: (pairs, 2) or (pairs,), lengths in tokens; a pair counts with its longer side.
         max_tokens: budget of padded tokens a side.
         multiple: of what the number of batches is to be: of those that make one update of all processes. Some large
-            batches are halved for it: accelerate would show some twice, and the last update would be a small one.
+            batches are halved for it; where all are of one pair, an epoch ends with some that it began with.
 
     Raises:
         ValueError: for a pair that alone exceeds the budget.
@@ -62,9 +62,10 @@ class TokenBudgetSampler(Sampler[list[int]]):
         while len(batches) % self.multiple:
             largest = max(range(len(batches)), key=lambda i: len(batches[i]))
             if len(batches[largest]) == 1:
-                break  # of as good as no data
+                break
             batches[largest : largest + 1] = np.array_split(batches[largest], 2)
-        self.batches = [batches[i] for i in rng.permutation(len(batches))]
+        order = rng.permutation(len(batches))
+        self.batches = [batches[i] for i in np.resize(order, -(-len(order) // self.multiple) * self.multiple)]
 
     def __iter__(self) -> Iterator[list[int]]:
         return (batch.tolist() for batch in self.batches)

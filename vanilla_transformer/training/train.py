@@ -333,6 +333,7 @@ def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTraini
         metric_for_best_model=task.metric,
         greater_is_better=task.greater_is_better,
         ddp_find_unused_parameters=False,
+        accelerator_config={"even_batches": False},  # the sampler sees to it; accelerate before 1.14 could not
         use_cache=True,  # of the configuration that is saved; training itself never caches
         report_to=t.report_to,
     )
