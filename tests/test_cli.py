@@ -139,6 +139,22 @@ def test_a_translation_on_a_full_disk(model_dir, tmp_path, capsys, monkeypatch):
     assert len((tmp_path / "out.txt").read_text("utf-8").splitlines()) == len(ENGLISH)
 
 
+def test_scores_on_a_full_disk(model_dir, tmp_path, capsys, monkeypatch):
+    """The same command can be given again: nothing stands there by halves."""
+    sides = lines(tmp_path / "a", ENGLISH), lines(tmp_path / "b", FRENCH)
+    (tmp_path / "scores").mkdir()
+    command = ("evaluate", model_dir, *sides, "--json", tmp_path / "scores" / "a.json")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        told = error_of(capsys, *command)
+    assert f"left in {tmp_path / 'scores'}, " in told
+    assert run(capsys, *command)[0] == 0 and json.loads((tmp_path / "scores" / "a.json").read_text())
+
+
 def test_parts_of_which_nobody_knows_are_not_joined(model_dir, tmp_path, capsys):
     source, output = lines(tmp_path / "a", ENGLISH), tmp_path / "out"
     (tmp_path / "out.parts").mkdir()
@@ -339,6 +355,10 @@ def test_mistakes_with_a_model(model_dir, tmp_path, capsys, tokenizer):
     weights = empty / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     assert "are damaged" in error_of(capsys, "translate", empty, source)
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(empty)
+    for damaged in ("{", "{}"):
+        (empty / "tokenizer.json").write_text(damaged)
+        assert f"the tokenizer beside the model in {empty} is damaged" in error_of(capsys, "translate", empty, source)
     BertConfig().save_pretrained(empty)
     assert "'bert': expected an encoder-decoder" in error_of(capsys, "translate", empty, source)
     assert "does not exist" in error_of(capsys, "translate", tmp_path / "nowhere", source)
@@ -347,15 +367,23 @@ def test_mistakes_with_a_model(model_dir, tmp_path, capsys, tokenizer):
     assert "hypotheses" not in error_of(capsys, "evaluate", model_dir, source, lines(tmp_path / "b", FRENCH[:2]))
 
 
-def test_weights_of_another_model_are_not_filled_up_with_noise(tmp_path, capsys, tokenizer):
-    import json as json_module
-
-    tiny_model(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "m")
-    tokenizer.save_pretrained(tmp_path / "m")
-    config = json_module.loads((tmp_path / "m" / "config.json").read_text())
-    config["decoder_layers"] = 3
-    (tmp_path / "m" / "config.json").write_text(json_module.dumps(config))
-    assert "lack 26 tensors" in error_of(capsys, "translate", tmp_path / "m", lines(tmp_path / "a", ENGLISH))
+@pytest.mark.parametrize(
+    "field, value, told",
+    [
+        ("decoder_layers", 3, "lack 26 tensors"),
+        ("decoder_layers", 1, "have 26 tensors that its config.json has no place for"),
+        ("encoder_ffn_dim", 24, "do not fit its config.json: model.encoder.layers.0.feed_forward.fc1.bias is (32,)"),
+    ],
+)
+def test_weights_of_another_model_are_neither_filled_up_with_noise_nor_left_out(
+    field, value, told, tmp_path, capsys, tokenizer
+):
+    folder = tmp_path / "m"
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {field: value}))
+    assert told in error_of(capsys, "translate", folder, lines(tmp_path / "a", ENGLISH))
 
 
 @pytest.mark.parametrize("arguments", [("--beams", "0"), ("--beams", "-1"), ("--max-tokens", "0"), ("--threads", "0")])

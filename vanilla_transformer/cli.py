@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             from .data.whole_files import room_left
 
-            output = getattr(arguments, "output", None)
+            output = getattr(arguments, "output", None) or getattr(arguments, "json_file", None)
             message += f" ({room_left(output if isinstance(output, Path) else Path())})"
         print(f"vanilla-transformer {arguments.command}: error: {message}", file=sys.stderr)
         return 1
@@ -298,6 +298,7 @@ def run_evaluate(arguments) -> None:
     prepare(arguments)
     from accelerate import PartialState
 
+    from .data.whole_files import write_whole
     from .evaluation.evaluate_files import evaluate_files
     from .translation.files import check_output
 
@@ -316,7 +317,7 @@ def run_evaluate(arguments) -> None:
         print("\n".join(f"{label:>11}: {text}" for label, text in dataclasses.asdict(example).items()) + "\n")
     print(evaluation.table())
     if arguments.json_file:
-        arguments.json_file.write_text(evaluation.to_json(), "utf-8")
+        write_whole(arguments.json_file, evaluation.to_json())
 
 
 def run_attention(arguments) -> None:

@@ -118,6 +118,15 @@ def test_not_utf8_names_file_line_and_remedy(tmp_path):
         list(read_corpus(names, "en", "fr"))
 
 
+def test_other_encodings_are_named(tmp_path):
+    (tmp_path / "a.csv").write_bytes("en,fr,été\n".encode("latin1"))
+    with pytest.raises(ValueError, match=r"a.csv is not UTF-8 .*iconv -f latin1"):
+        read_corpus(str(tmp_path / "a.csv"), "en", "fr")
+    (tmp_path / "a.en").write_text("One\n", encoding="utf-16")
+    with pytest.raises(ValueError, match=r"a.en, line 1 is not UTF-8 .*iconv -f utf-16"):
+        list(read_lines(tmp_path / "a.en"))
+
+
 def test_byte_order_mark_and_windows_line_ends(tmp_path):
     (tmp_path / "a.en").write_bytes(b"\xef\xbb\xbfOne\r\nTwo\r\n")
     assert list(read_lines(tmp_path / "a.en")) == ["One", "Two"]

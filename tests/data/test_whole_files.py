@@ -1,3 +1,6 @@
+import os
+import threading
+
 from vanilla_transformer.data.whole_files import write_whole
 
 
@@ -13,3 +16,14 @@ def test_a_file_is_the_old_one_until_the_new_one_is_whole(tmp_path):
 
     write_whole(file, pieces())
     assert file.read_text() == "a" * 10**6 + "b" and [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_what_is_no_file_keeps_its_name(tmp_path):
+    """/dev/stdout, say."""
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    write_whole(pipe, "text")
+    reader.join(timeout=20)
+    assert read == ["text"] and pipe.is_fifo()

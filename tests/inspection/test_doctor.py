@@ -110,6 +110,8 @@ def test_traps_of_generation_settings():
     model.generation_config.pad_token_id = 7
     told = failed(model)["outputs_have_a_limit_and_an_end"]
     assert "stops after 20 tokens" in told and "eos_token_id is not set" in told
+    model.generation_config.max_length = None  # then an output of ours has the longest source + 50 tokens
+    assert "max_length" not in failed(model)["outputs_have_a_limit_and_an_end"]
     assert "pad_token_id is 7 there and 0 in config" in told
 
 

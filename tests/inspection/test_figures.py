@@ -60,7 +60,7 @@ def test_heads_and_layers(tmp_path):
         assert heads[0] > layers[0] and heads[1] > layers[1]  # five panels in two rows, two in one
     with pytest.raises(ValueError, match="expected 0 to 1"):
         figures.plot_heads(given, "cross", 2, tmp_path / "x.png")
-    with pytest.raises(ValueError, match="expected one of encoder, decoder, cross"):
+    with pytest.raises(ValueError, match="expected one of encoder, decoder, cross, words"):
         figures.plot_layers(given, "self", tmp_path / "x.png")
 
 

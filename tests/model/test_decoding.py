@@ -169,6 +169,19 @@ def test_a_changed_generation_config_survives_a_reload(tmp_path):
     assert type(model).from_pretrained(tmp_path).generation_config.num_beams == 7
 
 
+def test_a_checkpoint_that_says_nothing_of_a_search_has_the_papers(tmp_path):
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    settings, papers = tmp_path / "generation_config.json", model.generation_config.to_diff_dict()
+    settings.unlink()
+    assert type(model).from_pretrained(tmp_path).generation_config.to_diff_dict() == papers
+    given = GenerationConfig(num_beams=2)
+    assert type(model).from_pretrained(tmp_path, generation_config=given).generation_config.num_beams == 2
+    settings.write_text("{")
+    with pytest.raises(OSError, match=r"generation_config\.json cannot be read as JSON"):
+        type(model).from_pretrained(tmp_path)
+
+
 def test_continuous_batching_is_refused():
     with pytest.raises(NotImplementedError, match="translation pipeline"):
         tiny_model().generate_batch([[3, 4]])

@@ -118,6 +118,12 @@ def test_adapters_are_part_of_the_road(used):
         assert torch.equal(lora.generate(**options), expected)
         with lora.disable_adapter():
             assert not torch.equal(lora.generate(**options), expected)
+
+
+def test_adapters_of_some_tokens_are_part_of_the_road(used):
+    config = LoraConfig("SEQ_2_SEQ_LM", target_modules=["q_proj"], trainable_token_indices=[5, 6])
+    lora, options = get_peft_model(ending(2.0), config).eval(), dict(input_ids=random_ids(3, 5), max_new_tokens=8)
+    assert torch.equal(lora.generate(**options), lora.generate(**options, fast=False)) and len(used) == 1
     assert used
 
 
@@ -170,7 +176,13 @@ def test_streamers_are_told_and_criteria_heard():
 
 
 @pytest.mark.parametrize(
-    "asked", [dict(synced_gpus=True), dict(penalty_alpha=0.6, top_k=4, num_beams=1), dict(force_words_ids=[[5]])]
+    "asked",
+    [
+        dict(synced_gpus=True),
+        dict(penalty_alpha=0.6, top_k=4, num_beams=1),
+        dict(force_words_ids=[[5]]),
+        dict(do_smaple=False),
+    ],
 )
 def test_what_transformers_refuses_is_refused_here_too(asked):
     for fast in (True, False):

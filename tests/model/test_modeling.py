@@ -102,6 +102,29 @@ def test_reload_is_bit_equal(dtype, options, tmp_path):
     assert not any("positions" in name for name in load_file(tmp_path / "model.safetensors"))
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
+def test_weights_that_wait_on_the_disk(positions, tmp_path):
+    model, inputs = tiny_model(positions=positions), batch()
+    model.save_pretrained(tmp_path / "model")
+    options = dict(device_map="auto", max_memory={"cpu": "2KB"}, offload_folder=tmp_path / "waiting")
+    offloaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model", **options)
+    assert offloaded.device.type == "meta"
+    torch.testing.assert_close(offloaded(**inputs).logits, model(**inputs).logits)
+    del inputs["labels"]
+    assert torch.equal(offloaded.generate(**inputs), model.generate(**inputs))
+
+
+def test_an_encoder_or_decoder_is_saved_alone(tmp_path):
+    model, inputs = tiny_model(), batch()
+    encoder = model.get_encoder()
+    for part, name in ((encoder, "encoder"), (model.get_decoder(), "decoder")):
+        part.save_pretrained(tmp_path / name)
+    again = type(encoder).from_pretrained(tmp_path / "encoder", config=model.config)
+    given = dict(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
+    assert torch.equal(again(**given)[0], encoder(**given)[0])
+    assert (tmp_path / "decoder" / "model.safetensors").exists()
+
+
 def test_auto_classes_know_the_package(tmp_path):
     tiny_model().save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).model_type == "vanilla_transformer"

@@ -39,6 +39,11 @@ def test_divergence_stops_and_says_what_to_change(rate, small_recipe, tmp_path, 
     assert ("checkpoint-5, which is from before" in str(error.value)) == (rate != rate)
 
 
+def test_what_r_drop_adds_is_no_divergence(small_recipe, tmp_path):
+    settings = ("training.r_drop=100", "model.dropout=0.5", "training.learning_rate=0.001", "training.max_steps=2")
+    assert train(small_recipe(*settings), tmp_path / "run").step == 2
+
+
 def test_what_is_told_of_a_divergence_is_that_of_its_step(small_recipe, tmp_path, monkeypatch):
     settings = ("training.eval_steps=1", "training.learning_rate=0.25")
     log = logged(train(small_recipe(*settings), tmp_path / "whole").run)

@@ -84,6 +84,20 @@ def test_its_steps_are_those_of_torch(dtype, allowed, together, monkeypatch):
         assert torch.equal(ours[-1], before[-1])
 
 
+def test_a_closure_is_called_once_for_all_parts(tmp_path):
+    model, ids, calls = tiny_model(dropout=0.0), random_ids(2, 5), []
+    optimizer = muon_with_adam(model, arguments(tmp_path))
+
+    def closure():
+        optimizer.zero_grad()
+        calls.append(model(input_ids=ids, labels=ids).loss)
+        calls[-1].backward()
+        return calls[-1]
+
+    first, second = optimizer.step(closure), optimizer.step(closure)
+    assert calls == [first, second] and second < first
+
+
 def test_a_gradient_of_zeros_moves_nothing():
     assert orthogonal(torch.zeros(1, 3, 5)).tolist() == torch.zeros(1, 3, 5).tolist()
 

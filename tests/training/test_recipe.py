@@ -1,6 +1,5 @@
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassError
 
 from vanilla_transformer import VanillaTransformerForSeq2SeqLM
 from vanilla_transformer.training.recipe import Recipe, expand, load_recipe, recipe_names
@@ -75,6 +74,13 @@ def test_ones_own_file(tmp_path):
         ("training.r_drop_after=-1", "r_drop_after=-1: expected an update of training, 0 to max_steps - 1"),
         ("training={r_drop: 5, r_drop_after: 9, max_steps: 9}", "r_drop_after=9: expected an update of training"),
         ("training=5", "training: got 5, expected keys and values"),
+        ("training={max_steps: 5, max_steps: 7}", "'max_steps' stands there twice, line 1"),
+        ("decoding.max_length=1", "max_length=1 of decoding has room for the start token alone"),
+        ("corpus.side=source", "corpus.side=source is for language models"),
+        ("tokenizer={path: a, vocab_size: 500}", "tokenizer.path=a names one: leave either out"),
+        ("model.dtype=float16", "unknown key 'model.dtype'"),
+        ("model.id2label=x", "unknown key 'model.id2label'"),
+        ("model.size_fields=x", "unknown key 'model.size_fields'"),
     ],
 )
 def test_clear_errors(setting, message):
@@ -83,8 +89,10 @@ def test_clear_errors(setting, message):
 
 
 def test_a_model_that_contradicts_itself():
-    with pytest.raises(StrictDataclassError, match="d_model=100 is not divisible by encoder_attention_heads=8"):
-        load_recipe("copy", ["model.d_model=100", "model.encoder_attention_heads=8"])
+    """And all else that is wrong, in one error."""
+    message = "training.seed=-1.*d_model=100 is not divisible by encoder_attention_heads=8"
+    with pytest.raises(ValueError, match=message):
+        load_recipe("copy", ["model.d_model=100", "model.encoder_attention_heads=8", "training.seed=-1"])
 
 
 def test_unknown_recipe_suggests_the_nearest():
@@ -107,7 +115,8 @@ def test_variables_in_paths(monkeypatch):
 
 
 def test_whole_numbers_in_scientific_notation():
-    assert load_recipe("copy", ["training.max_tokens=1e4"]).training.max_tokens == 10_000
+    for number in ("1e4", "1E4", "1e+4"):
+        assert load_recipe("copy", [f"training.max_tokens={number}"]).training.max_tokens == 10_000
 
 
 def test_files_that_are_no_yaml_or_no_utf8(tmp_path):

@@ -303,6 +303,41 @@ def test_overwrite_deletes_nothing_before_all_is_known_to_be_right(finished, sma
         train(small_recipe(), precious / "thesis.tex")
 
 
+def test_a_run_that_another_training_has_begun_meanwhile_is_not_deleted(small_recipe, tmp_path, monkeypatch):
+    def slow(*arguments):
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "recipe.yaml").write_text("of another")
+        return load_splits(*arguments)
+
+    load_splits = training.load_splits
+    monkeypatch.setattr(training, "load_splits", slow)
+    with pytest.raises(FileExistsError, match="run exists"):
+        train(small_recipe(), tmp_path / "run")
+    assert (tmp_path / "run" / "recipe.yaml").read_text() == "of another"
+
+
+def test_a_place_where_nothing_can_be_written_is_told_at_once(small_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "load_splits", None)
+    for place in ("/proc/run", "/sys/a/run"):  # not even by the superuser
+        with pytest.raises(OSError, match=r"nothing can be written into /\w+, choose another -o"):
+            train(small_recipe(), Path(place))
+
+
+def test_flex_attention_is_for_gpus(small_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="flex_attention has gradients on GPUs only"):
+        train(small_recipe("training.attn_implementation=flex_attention"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("longest, admitted", [(60, 128), (300, 300)])
+def test_fine_tuning_on_longer_sentences_admits_them(longest, admitted, finished, small_recipe, tmp_path):
+    before = AutoTokenizer.from_pretrained(finished.model).model_max_length
+    recipe = small_recipe("model=null", "tokenizer=null", f"corpus.max_length={longest}", "training.max_steps=1")
+    result = train(recipe, tmp_path / "run", from_model=str(finished.model))
+    assert AutoTokenizer.from_pretrained(result.model).model_max_length == max(before, admitted)
+
+
 def test_language_models_keep_the_weights_of_the_lower_loss():
     for name in ("causal-lm", "masked-lm"):
         assert TASKS[name].figure(None, {"loss": 1.5, "accuracy": 3.0}) == 1.5 and not TASKS[name].greater_is_better

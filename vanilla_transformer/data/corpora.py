@@ -141,10 +141,16 @@ def read_lines(path: Path) -> Iterator[str]:
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path}, line {number} is not UTF-8 (byte {error.start} is 0x{line[error.start]:02x}): convert "
-                    f"the file, for instance with `iconv -f latin1 -t utf-8 {path}`"
-                ) from None
+                raise not_utf8(path, error, f", line {number}") from None
+
+
+def not_utf8(path: str | Path, error: UnicodeDecodeError, where: str = "") -> ValueError:
+    byte = error.object[error.start]
+    probably = "utf-16" if error.start == 0 and byte in (0xFE, 0xFF) else "latin1"  # which begins with such a byte
+    return ValueError(
+        f"{path}{where} is not UTF-8 (byte {error.start} is 0x{byte:02x}): convert the file, for instance with "
+        f"`iconv -f {probably} -t utf-8 {path}`"
+    )
 
 
 def check_text_file(path: Path) -> None:
@@ -220,7 +226,10 @@ def load_table(where: str, form: str) -> Dataset:
             if where.endswith(".gz")
             else open(where, encoding="utf-8-sig") as file
         ):
-            names = next(csv.reader(file), [])
+            try:
+                names = next(csv.reader(file), [])
+            except UnicodeDecodeError as error:
+                raise not_utf8(where, error) from None
         options = {"keep_default_na": False, "features": Features({name: Value("string") for name in names if name})}
     try:
         return load_dataset(form, data_files=where, split="train", **options)

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.decoding import position_limit
+from ..model.decoding import LIBRARY_LENGTH, is_of_family, position_limit
 from ..model.loss import IGNORED_LABEL
-from ..translation.alignments import is_ours, kernel, pieces
+from ..translation.alignments import kernel, pieces
 
 SENTENCES = ("The old man is reading a new book.", "How many?", "Does it cost 3.50, or 12,000?")
 NEAR = 1e-4  # how far two ways to compute the same logits may be apart, as a share of their size
@@ -194,7 +194,7 @@ def an_empty_row_is_finite(patient: Patient) -> None:
 def attention_rows_sum_to_one(patient: Patient) -> None:
     model, kinds = patient.model, ("encoder_attentions", "decoder_attentions", "cross_attentions")
     try:
-        for training in (False, True)[: 1 + is_ours(model)]:  # others return weights that dropout has been at
+        for training in (False, True)[: 1 + is_of_family(model.config)]:  # others' weights have been through dropout
             with torch.no_grad(), kernel(model.train(training), "eager"):
                 output = model(
                     input_ids=patient.source, decoder_input_ids=patient.target, output_attentions=True, use_cache=False
@@ -220,7 +220,7 @@ def the_cache_changes_nothing(patient: Patient) -> None:
             patient.near(cached, uncached, f"{beams} beams with a cache and without" if beams > 1 else "with a cache")
         if not torch.equal(found[0].sequences, found[1].sequences):
             raise Fault(f"{beams} beams find other tokens with a cache than without")
-        if is_ours(patient.model):  # whose own search takes over where no logits are asked for
+        if is_of_family(patient.config):  # whose own search takes over where no logits are asked for
             for name in ("output_logits", "return_dict_in_generate", "decoder_input_ids"):
                 options.pop(name)
             own, stock = (patient.model.generate(patient.source, fast=fast, **options) for fast in (True, False))
@@ -231,7 +231,7 @@ def the_cache_changes_nothing(patient: Patient) -> None:
 def every_weight_learns(patient: Patient) -> None:
     model = patient.model
     try:
-        model.train(is_ours(model)).zero_grad()  # others may leave out whole layers in training
+        model.train(is_of_family(model.config)).zero_grad()  # others may leave out whole layers in training
         model(input_ids=patient.source, labels=patient.target).loss.backward()
         still = [
             name
@@ -321,7 +321,9 @@ def positions_leave_tokens_in_sight(patient: Patient) -> str | None:
 
 def outputs_have_a_limit_and_an_end(patient: Patient) -> None:
     settings, problems = patient.model.generation_config, []
-    if settings.max_new_tokens is None and settings.max_length in (None, 20):
+    # Where nothing is said, ours end at the longest source + 50 tokens.
+    unsaid = (LIBRARY_LENGTH,) if is_of_family(patient.config) else (None, LIBRARY_LENGTH)
+    if settings.max_new_tokens is None and settings.max_length in unsaid:
         problems.append("no max_length is set, and transformers stops after 20 tokens")
     start, configured = settings.decoder_start_token_id, patient.config.decoder_start_token_id
     if start is None and (settings.bos_token_id is None or configured is not None):  # bos is what generate takes then

@@ -178,7 +178,8 @@ def box(column: int, row: int):
 
 def layers_of(maps: AttentionMaps, kind: str) -> np.ndarray:
     if kind not in maps.kinds():
-        raise ValueError(f"got kind={kind!r}, expected one of {', '.join(maps.kinds())}")
+        words = [] if maps.cross is None else ["words"]
+        raise ValueError(f"got kind={kind!r}, expected one of {', '.join([*maps.kinds(), *words])}")
     return maps.kinds()[kind]
 
 

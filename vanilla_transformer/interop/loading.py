@@ -1,6 +1,7 @@
 """A checkpoint from a folder or the Hub, or an error that says what is there instead."""
 
 import hashlib
+import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..model.decoding import is_of_family
 
 # What the tokenizers of transformers' translation models are saved as.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "source.spm", "sentencepiece.bpe.model", "spiece.model")
@@ -56,15 +59,29 @@ def read_config(source: str | Path) -> PreTrainedConfig:
 
 
 def load_weights(source: str | Path, kind: Any, **options) -> Any:
-    """`kind.from_pretrained` in evaluation mode, which accepts no checkpoint that lacks a tensor.
+    """`kind.from_pretrained` in evaluation mode, which accepts no checkpoint whose tensors are not those of its
+    config.json; of a model that is not ours, it may have others beside them.
 
     Raises:
-        OSError: if the weights are damaged or incomplete.
+        OSError: if the weights are damaged or incomplete, or do not fit.
     """
+    options |= dict(output_loading_info=True, ignore_mismatched_sizes=True)
     try:
-        model, report = kind.from_pretrained(str(source), output_loading_info=True, **options)
+        model, report = kind.from_pretrained(str(source), **options)
     except SafetensorError as error:
         raise OSError(f"the weights in {source} are damaged ({error}): copy or download them again") from error
+    if report["mismatched_keys"]:
+        name, found, wanted = min(report["mismatched_keys"])
+        raise OSError(
+            f"the weights in {source} do not fit its config.json: {name} is {tuple(found)} there, and "
+            f"{tuple(wanted)} by the configuration: copy both from one model"
+        )
+    if report["unexpected_keys"] and is_of_family(model.config):
+        others = sorted(report["unexpected_keys"])
+        raise OSError(
+            f"the weights in {source} have {len(others)} tensors that its config.json has no place for, such as "
+            f"{others[0]}: copy both from one model"
+        )
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise OSError(
@@ -92,7 +109,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer beside the model at `source`.
 
     Raises:
-        OSError: if there is none, of which transformers would make an empty one, or if files of it are missing.
+        OSError: if there is none, of which transformers would make an empty one, or if files of it are missing or
+            damaged.
         ImportError: if Marian's, which stands in SentencePiece files, lacks that library.
     """
     folder = Path(source)
@@ -101,6 +119,10 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
         raise ImportError(f"the tokenizer of {source} needs SentencePiece: pip install 'vanilla-transformer[marian]'")
     try:
         return AutoTokenizer.from_pretrained(str(source))
+    except (json.JSONDecodeError, KeyError) as error:
+        raise OSError(
+            f"the tokenizer beside the model in {source} is damaged ({error!r}): copy its .json files again"
+        ) from error
     except TypeError as error:  # that of a tokenizer in several files, one of which is not there
         raise OSError(f"the tokenizer beside the model in {source} lacks files ({error}): copy all of them") from error
 

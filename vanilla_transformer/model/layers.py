@@ -135,7 +135,7 @@ class EncoderLayer(GradientCheckpointingLayer):
     def forward(self, x, mask, position_bias, **kwargs):
         """x: (B, L, D) -> (B, L, D)"""
         x = self.self_attn_residual(x, lambda x: self.self_attn(x, mask, position_bias=position_bias, **kwargs)[0])
-        return self.feed_forward_residual(x, self.feed_forward)
+        return self.feed_forward_residual(x, lambda x: self.feed_forward(x))  # accelerate's hooks move a module
 
 
 class DecoderLayer(EncoderLayer):
@@ -151,4 +151,4 @@ class DecoderLayer(EncoderLayer):
         where = dict(position_bias=position_bias, rotation=rotation)  # positions of the target say nothing of a source
         x = self.self_attn_residual(x, lambda x: self.self_attn(x, mask, **where, **kwargs)[0])
         x = self.cross_attn_residual(x, lambda x: self.cross_attn(x, memory_mask, memory, **kwargs)[0])
-        return self.feed_forward_residual(x, self.feed_forward)
+        return self.feed_forward_residual(x, lambda x: self.feed_forward(x))  # accelerate's hooks move a module

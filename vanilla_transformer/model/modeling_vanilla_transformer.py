@@ -15,6 +15,7 @@ The main road (B batch, S source length, T target length, D d_model, V vocabular
 | ids to text | tokenizer | str |
 """
 
+from pathlib import Path
 from typing import Unpack
 
 import torch
@@ -22,7 +23,7 @@ from torch import nn
 from transformers import GenerationMixin
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import GENERATION_CONFIG_NAME, TransformersKwargs, can_return_tuple
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding import LengthLimitMixin, paper_generation_config
@@ -141,6 +142,20 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, LanguageModel, EncoderDec
         self.add_head(self.model.decoder.embed_tokens.num_embeddings)
         if self.generation_config._from_model_config:
             self.generation_config = paper_generation_config(config)
+
+    def adjust_generation_fn(self, generation_config, from_auto_class, from_pipeline, checkpoint, **kwargs):
+        """As in transformers, which calls it at the end of `from_pretrained`; the search of a checkpoint that says
+        nothing of it is the paper's here, and not greedy.
+
+        Raises:
+            OSError: for a generation_config.json that cannot be read.
+        """
+        super().adjust_generation_fn(generation_config, from_auto_class, from_pipeline, checkpoint, **kwargs)
+        if generation_config is None and self.generation_config._from_model_config:
+            file = Path(checkpoint, kwargs.get("subfolder") or "", GENERATION_CONFIG_NAME)
+            if file.is_file():
+                raise OSError(f"{file} cannot be read as JSON: copy it again, or delete it for the paper's search")
+            self.generation_config = paper_generation_config(self.config)
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, pad_to_multiple_of: int | None = None):
         """The target side of two vocabularies: the decoder's embedding and the output projection.

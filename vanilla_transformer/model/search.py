@@ -9,11 +9,12 @@ to their parents, and written out once, at the end.
 whatever else is asked for, or was done to the model, goes to transformers' own loops.
 """
 
+import inspect
 from types import SimpleNamespace
 
 import torch
 from torch.nn.modules import module as module_hooks
-from transformers import GenerationConfig
+from transformers import GenerationConfig, GenerationMixin
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.integrations.fsdp import is_fsdp_managed_module
 
@@ -33,6 +34,8 @@ KERNELS = {"eager", "sdpa"}
 NOTES = {"transformers_version", "alignment_heads", "alignment_shifted"}  # in the settings, and no part of a search
 # What Seq2SeqTrainer writes into a model's settings; where transformers call it otherwise, this road alone is lost.
 USUAL: dict = getattr(GenerationConfig, "_get_default_generation_params", dict)()
+# What can be said to `generate`: False asks for nothing there, and in a name that is misspelt it does.
+NAMES = vars(GenerationConfig()).keys() | inspect.signature(GenerationMixin.generate).parameters.keys()
 
 
 def asked_for(model, generation_config, kwargs: dict) -> set[str]:
@@ -42,7 +45,8 @@ def asked_for(model, generation_config, kwargs: dict) -> set[str]:
         name
         for place in places
         for name, value in place.items()
-        if value is not None and value is not False and name not in NOTES and not name.startswith("_")
+        if value is not None and name not in NOTES and not name.startswith("_")
+        if value is not False or name not in NAMES
         if name not in USUAL or value != USUAL[name]
     }
 
@@ -64,11 +68,11 @@ def is_as_made(model) -> bool:
         not model.training
         and type(model).__name__ == "VanillaTransformerForSeq2SeqLM"
         and model.config._attn_implementation in KERNELS
-        and not torch.is_autocast_enabled(model.device.type)  # which knows not all products that are used here
         and not (module_hooks._global_forward_hooks or module_hooks._global_forward_pre_hooks)
         and all(
             is_untouched(part) and "prepare_inputs_for_generation" not in part.__dict__ for part in model.modules()
         )
+        and not torch.is_autocast_enabled(model.device.type)  # which knows not all products that are used here
     )
 
 

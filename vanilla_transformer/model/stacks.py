@@ -33,7 +33,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     base_model_prefix = "model"
     # Where a process without this package finds the classes: in the files that `save_pretrained` copies.
-    auto_map: dict[str, str]
+    auto_map: dict[str, str] = {}  # of what an Auto class can load: a stack alone is none of them
     supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]
     _skip_keys_device_placement = ["past_key_values"]

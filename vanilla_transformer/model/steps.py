@@ -40,7 +40,7 @@ class Steps:
         self.positions, self.embed, self.length = stack.positions, with_lean_parts(stack, "embed"), 0
         self.layers = [LayerStep(layer, source, beams) for layer in stack.layers]
         self.norm, self.write_logits = lean(stack.norm), head(model.lm_head)
-        self.logits = source.new_empty(0, model.lm_head.out_features)
+        self.logits = source.new_empty(0, getattr(model.lm_head, "out_features", 0))  # an adapter has its own
         self.source_mask = None
         if mask is not None and not bool(mask.all()):  # as numbers, once: a kernel would make them in every call
             self.source_mask = source.new_zeros(mask.shape).masked_fill(mask == 0, self.lowest)[:, None, None, :]

@@ -121,6 +121,7 @@ def to_array(dtype: str, shape: list[int], data: bytes) -> Array:
 def read_tokenizer(folder: Path) -> Tokenizer:
     if not (folder / "tokenizer.json").exists():
         raise FileNotFoundError(f"{folder} has no tokenizer.json: without it there are ids, but no text")
+    read_json(folder / "tokenizer.json")  # tokenizers' own error names no file
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.encode_special_tokens = True  # "</s>" in a user's text is text
     return tokenizer

@@ -58,6 +58,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
+        loss = loss_of(closure)
         for group in self.param_groups:
             alike: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
             for weight in group["params"]:
@@ -67,6 +68,7 @@ class Muon(Optimizer):
                 size, together = group["lr"] * 0.2 * max(shape) ** 0.5, max(1, TOGETHER // shape.numel())
                 for first in range(0, len(weights), together):
                     self.move(weights[first : first + together], size)
+        return loss
 
     def move(self, weights: list[nn.Parameter], size: float) -> None:
         """Take a step of this size, by weights of one shape."""
@@ -81,6 +83,12 @@ class Muon(Optimizer):
             state["momentum_buffer"] = torch.zeros_like(weight)
         momentum = state["momentum_buffer"].lerp_(gradient, 1 - MOMENTUM)
         return gradient.lerp(momentum, MOMENTUM)
+
+
+@torch.enable_grad()
+def loss_of(closure):
+    """What a closure computes anew, with its gradients, as torch's optimizers have it; `None` without one."""
+    return None if closure is None else closure()
 
 
 def orthogonal(x: Tensor) -> Tensor:
@@ -107,7 +115,9 @@ class Together(Optimizer):
         super().__init__([group for part in parts for group in part.param_groups], {})
 
     def step(self, closure=None):
+        loss = loss_of(closure)
         groups = iter(self.param_groups)  # those of a checkpoint, if one was loaded
         for part in self.parts:
             part.state, part.param_groups = self.state, [next(groups) for _ in part.param_groups]
             part.step()
+        return loss

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig
 
 from ..data.corpora import read_lines
 from ..model.configuration_vanilla_transformer import (
@@ -173,6 +175,15 @@ class Recipe:
             problems.append(f"training.r_drop_after={after}: expected an update of training, 0 to max_steps - 1")
         elif after and not training.r_drop:
             problems.append(f"training.r_drop_after={after} is read with training.r_drop only, which is 0: set it too")
+        if self.decoding.max_length == 1:
+            problems.append("max_length=1 of decoding has room for the start token alone: expected at least 2")
+        if self.task == "translation" and corpus.side != "target":
+            problems.append(f"corpus.side={corpus.side} is for language models; translation reads both: leave it out")
+        if self.tokenizer and self.tokenizer.path and self.tokenizer.vocab_size != TokenizerRecipe.vocab_size:
+            problems.append(
+                f"tokenizer.vocab_size={self.tokenizer.vocab_size} is of a vocabulary that is learned, and "
+                f"tokenizer.path={self.tokenizer.path} names one: leave either out"
+            )
         if not math.isfinite(self.decoding.length_penalty):
             problems.append(f"length_penalty={self.decoding.length_penalty}: expected a finite number")
         if corpus.max_length > training.max_tokens:
@@ -183,8 +194,8 @@ class Recipe:
         if self.model is not None:
             try:
                 config = self.model_config(vocab_size=1000)
-            except ValueError as error:  # a wrong preset, field or value
-                problems.append(str(error))
+            except (ValueError, StrictDataclassError) as error:  # a wrong preset, field or value
+                problems.append(str(error.__cause__ or error))  # which it stands in, with a frame of transformers' own
             else:
                 if config.positions == "learned" and config.max_position_embeddings < corpus.max_length:
                     problems.append(
@@ -222,12 +233,13 @@ class Recipe:
         config_class = CONFIGURATIONS[self.task]
         fields = dict(self.model or {})
         preset = fields.pop("preset", "base")
-        known = set(config_class.field_names())
+        own = {part.name for part in dataclasses.fields(config_class)} | set(config_class.attribute_map)
+        known = own - {part.name for part in dataclasses.fields(PreTrainedConfig)}  # types, labels: no architecture
         for key in fields:
-            if key not in known:
-                raise ValueError(unknown_key("model.", key, known))
             if key.endswith(("vocab_size", "token_id", "is_encoder_decoder")):
                 raise ValueError(f"model.{key} is decided by the tokenizer and the task: leave it out of the recipe")
+            if key not in known:
+                raise ValueError(unknown_key("model.", key, known))
         if not fields.get("share_encoder_decoder_embeddings", True):
             raise ValueError("model.share_encoder_decoder_embeddings=false: training knows one joint vocabulary only")
         return config_class.preset(preset, **{"vocab_size": vocab_size, **token_ids, **fields})
@@ -278,9 +290,20 @@ def load_recipe(name: str, settings: Sequence[str] = ()) -> Recipe:
 
 def parse(text: str, where: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, OncePerKey)
     except yaml.YAMLError as error:
         raise ValueError(f"{where} is no YAML: {' '.join(str(error).split())}") from None
+
+
+class OncePerKey(yaml.SafeLoader):
+    """YAML takes the last of two equal keys, without a word."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise yaml.YAMLError(f"{', '.join(map(repr, twice))} stands there twice, line {node.start_mark.line + 1}")
+        return super().construct_mapping(node, deep)
 
 
 def unknown_key(path: str, key: str, names) -> str:
@@ -323,7 +346,7 @@ def convert(value: Any, hint: Any, key: str) -> Any:
         isinstance(value, str) or (isinstance(value, list) and all(type(x) is str for x in value))
     ):
         return [value] if isinstance(value, str) else value
-    elif hint is int and isinstance(value, str) and re.fullmatch(r"\d+e\d{1,2}", value):
+    elif hint is int and isinstance(value, str) and re.fullmatch(r"\d+[eE]\+?\d{1,2}", value):
         return int(float(value))  # 1e4, which YAML reads as text
     elif hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:

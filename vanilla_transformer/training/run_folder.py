@@ -8,6 +8,7 @@ import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import torch
 from datasets import Dataset
@@ -50,6 +51,13 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
         check_tokenizer(Path(from_model))
     if run.exists() and not run.is_dir():
         raise FileExistsError(f"{run} is a file: name a folder for the run with -o")
+    place = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
+    try:
+        TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise OSError(
+            error.errno, f"nothing can be written into {place}, choose another -o: {error.strerror}"
+        ) from error
     if content(run):
         if not overwrite:
             hint = f"go on from {checkpoints(run)[-1].name} with --resume, or " if checkpoints(run) else ""

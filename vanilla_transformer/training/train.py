@@ -144,6 +144,7 @@ def train(
         if resume:
             check_same_data(before, now, run)
         else:
+            check_run(recipe, run, resume, overwrite, from_model)  # again: another training may have begun there
             if content(run):
                 discard(run)  # only now that corpus, tokenizer and model are known to be right
             run.resolve().mkdir(parents=True, exist_ok=True)  # where a link leads to
@@ -247,6 +248,7 @@ def load_base(task: TranslationTask, name: str):
     if not getattr(model.config, "share_encoder_decoder_embeddings", True):
         raise ValueError(f"{name} has two vocabularies: training knows models with one joint vocabulary")
     tokenizer = load_tokenizer(name)
+    tokenizer.model_max_length = max(tokenizer.model_max_length, recipe.corpus.max_length)  # what either has seen
     contradictions = []
     if recipe.model is not None:
         wanted, found = (architecture(c) for c in (recipe.model_config(model.config.vocab_size), model.config))
@@ -364,6 +366,8 @@ def check_requirements(recipe: Recipe) -> None:
         raise ImportError(
             "training.report_to=tensorboard needs tensorboard: pip install 'vanilla-transformer[tensorboard]'"
         )
+    if recipe.training.attn_implementation == "flex_attention" and not torch.cuda.is_available():
+        raise ValueError("training.attn_implementation=flex_attention has gradients on GPUs only: take sdpa or eager")
     tokenizer = recipe.tokenizer and recipe.tokenizer.path
     if tokenizer and tokenizer.count("/") > 1 and not Path(tokenizer).exists():  # and no id of the Hub
         raise FileNotFoundError(f"tokenizer.path={tokenizer} does not exist: name its folder")

@@ -85,8 +85,9 @@ class RecipeTrainer(Seq2SeqTrainer):
         self.target_tokens += tokens
         # The loss is this batch's part of the mean over all batches of the step: made nats per token of its own.
         nats = float(loss) * float(num_items_in_batch) / self.accelerator.num_processes / tokens
-        # Nobody who learns stays above twice the loss of a uniform guess.
-        if not nats < 2 * self.guess():
+        # Nobody who learns stays above twice the loss of a uniform guess, nor do two such guesses from each other.
+        alpha = self.recipe.r_drop if self.drops() else 0.0
+        if not nats < 2 * self.guess() * (1 + alpha):
             norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
             what = f"a loss of {nats:.4g} nats a token and a gradient norm of {norm:.4g}"
             raise DivergenceError(self.diverged(self.state.global_step + 1, what))
@@ -149,10 +150,14 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:  # the loss of an evaluation is that of the next token alone, so that it can be compared
-            if self.recipe.r_drop and self.state.global_step >= self.recipe.r_drop_after:
+            if self.drops():
                 return self.r_drop_loss(model, dict(inputs), num_items_in_batch)
             inputs = {**inputs, "label_smoothing": self.recipe.label_smoothing, "skip_logits": True}
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def drops(self) -> bool:
+        """Whether this update is one with R-Drop."""
+        return self.recipe.r_drop > 0 and self.state.global_step >= self.recipe.r_drop_after
 
     def r_drop_loss(self, model, inputs: dict, num_items_in_batch) -> torch.Tensor:
         labels, plain = inputs.pop("labels"), self.accelerator.unwrap_model(model)

@@ -16,6 +16,8 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from ..model.decoding import is_of_family
+
 logger = logging.get_logger(__name__)
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # of SentencePiece, which decodes it to nothing where no text follows
@@ -96,10 +98,6 @@ def decoder_size(model: PreTrainedModel) -> tuple[int, int]:
     return tuple(next(getattr(config, name) for name in names if hasattr(config, name)) for names in (layers, heads))
 
 
-def is_ours(model: PreTrainedModel) -> bool:
-    return model.config.model_type.startswith("vanilla_transformer")
-
-
 @torch.inference_mode()
 def read_again(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], said: torch.Tensor):
     """What the model computes while it reads `inputs` and `said`, (B, T), behind the start token: an output with
@@ -128,7 +126,7 @@ def start_token(model: PreTrainedModel) -> int:
 @contextmanager
 def returning_attention(model: PreTrainedModel) -> Iterator[None]:
     """Models of transformers have weights to return under "eager" only; ours see to that in the call."""
-    with nullcontext() if is_ours(model) else kernel(model, "eager"):
+    with nullcontext() if is_of_family(model.config) else kernel(model, "eager"):
         yield
 
 
