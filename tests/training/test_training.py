@@ -333,7 +333,8 @@ def test_flex_attention_is_for_gpus(small_recipe, tmp_path, monkeypatch):
 @pytest.mark.parametrize("longest, admitted", [(60, 128), (300, 300)])
 def test_fine_tuning_on_longer_sentences_admits_them(longest, admitted, finished, small_recipe, tmp_path):
     before = AutoTokenizer.from_pretrained(finished.model).model_max_length
-    recipe = small_recipe("model=null", "tokenizer=null", f"corpus.max_length={longest}", "training.max_steps=1")
+    lengths = (f"corpus.max_length={longest}", "training.max_tokens=512", "training.max_steps=1")
+    recipe = small_recipe("model=null", "tokenizer=null", *lengths)
     result = train(recipe, tmp_path / "run", from_model=str(finished.model))
     assert AutoTokenizer.from_pretrained(result.model).model_max_length == max(before, admitted)
 
