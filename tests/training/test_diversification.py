@@ -294,7 +294,7 @@ def test_what_is_missing_is_told_before_anything_is_deleted(whole, small_recipe,
     for name in ("run", "run.teachers"):
         shutil.copytree(whole.run.with_name(name), tmp_path / name)
     before = sorted(tmp_path.rglob("*"))
-    for settings in (["tokenizer.path=/nowhere/at/all"], ["diversification.training={report_to: tensorboard}"]):
+    for settings in (["tokenizer={path: /nowhere/at/all}"], ["diversification.training={report_to: tensorboard}"]):
         with pytest.raises((FileNotFoundError, ImportError)):
             train_recipe(small_recipe(*TAUGHT, *settings), tmp_path / "run", overwrite=True)
     assert sorted(tmp_path.rglob("*")) == before

@@ -77,7 +77,7 @@ def test_ones_own_file(tmp_path):
         ("training={max_steps: 5, max_steps: 7}", "'max_steps' stands there twice, line 1"),
         ("decoding.max_length=1", "max_length=1 of decoding has room for the start token alone"),
         ("corpus.side=source", "corpus.side=source is for language models"),
-        ("tokenizer={path: a, vocab_size: 500}", "tokenizer.path=a names one: leave either out"),
+        ("tokenizer={path: a, vocab_size: 500}", r"path=a names one: give tokenizer={path: a} alone"),
         ("model.dtype=float16", "unknown key 'model.dtype'"),
         ("model.id2label=x", "unknown key 'model.id2label'"),
         ("model.size_fields=x", "unknown key 'model.size_fields'"),

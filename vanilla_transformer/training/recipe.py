@@ -182,7 +182,7 @@ class Recipe:
         if self.tokenizer and self.tokenizer.path and self.tokenizer.vocab_size != TokenizerRecipe.vocab_size:
             problems.append(
                 f"tokenizer.vocab_size={self.tokenizer.vocab_size} is of a vocabulary that is learned, and "
-                f"tokenizer.path={self.tokenizer.path} names one: leave either out"
+                f"tokenizer.path={self.tokenizer.path} names one: give tokenizer={{path: {self.tokenizer.path}}} alone"
             )
         if not math.isfinite(self.decoding.length_penalty):
             problems.append(f"length_penalty={self.decoding.length_penalty}: expected a finite number")
