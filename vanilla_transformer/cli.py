@@ -25,6 +25,8 @@ def main(argv: list[str] | None = None) -> int:
     except user_errors() as error:
         if arguments.traceback:
             raise
+        from .model.configuration_vanilla_transformer import innermost
+
         message = " ".join(str(innermost(error)).split())
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             from .data.whole_files import room_left
@@ -42,13 +44,6 @@ def user_errors() -> tuple[type[Exception], ...]:
     from safetensors import SafetensorError
 
     return ValueError, OSError, ImportError, StrictDataclassError, SafetensorError
-
-
-def innermost(error: BaseException) -> BaseException:
-    """Of a wrong configuration, the error that its own check raised."""
-    from huggingface_hub.errors import StrictDataclassError
-
-    return innermost(error.__cause__) if isinstance(error, StrictDataclassError) and error.__cause__ else error
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

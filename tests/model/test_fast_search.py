@@ -118,13 +118,13 @@ def test_adapters_are_part_of_the_road(used):
         assert torch.equal(lora.generate(**options), expected)
         with lora.disable_adapter():
             assert not torch.equal(lora.generate(**options), expected)
+    assert used
 
 
 def test_adapters_of_some_tokens_are_part_of_the_road(used):
     config = LoraConfig("SEQ_2_SEQ_LM", target_modules=["q_proj"], trainable_token_indices=[5, 6])
     lora, options = get_peft_model(ending(2.0), config).eval(), dict(input_ids=random_ids(3, 5), max_new_tokens=8)
     assert torch.equal(lora.generate(**options), lora.generate(**options, fast=False)) and len(used) == 1
-    assert used
 
 
 class Streamer(BaseStreamer):

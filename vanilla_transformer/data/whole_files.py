@@ -12,13 +12,14 @@ TMP = "tmp-"  # before the name of what is being written
 
 def write_whole(file: Path, text: str | Iterable[str]) -> None:
     """Text, or its pieces one after another, under its name at once: contents to disk first, then the name."""
+    pieces = [text] if isinstance(text, str) else text
     if file.exists() and not file.is_file():  # /dev/stdout, say, whose name is not to be taken
         with file.open("w", encoding="utf-8") as out:
-            out.writelines([text] if isinstance(text, str) else text)
+            out.writelines(pieces)
         return
     aside = file.with_name(f"{TMP}{file.name}")
     with aside.open("w", encoding="utf-8") as out:
-        out.writelines([text] if isinstance(text, str) else text)
+        out.writelines(pieces)
         out.flush()
         os.fsync(out.fileno())
     os.replace(aside, file)

@@ -324,7 +324,7 @@ def outputs_have_a_limit_and_an_end(patient: Patient) -> None:
     # Where nothing is said, ours end at the longest source + 50 tokens.
     unsaid = (LIBRARY_LENGTH,) if is_of_family(patient.config) else (None, LIBRARY_LENGTH)
     if settings.max_new_tokens is None and settings.max_length in unsaid:
-        problems.append("no max_length is set, and transformers stops after 20 tokens")
+        problems.append(f"no max_length is set, and transformers stops after {LIBRARY_LENGTH} tokens")
     start, configured = settings.decoder_start_token_id, patient.config.decoder_start_token_id
     if start is None and (settings.bos_token_id is None or configured is not None):  # bos is what generate takes then
         problems.append("decoder_start_token_id is not set")

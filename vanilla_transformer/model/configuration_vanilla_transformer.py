@@ -8,10 +8,12 @@
 | `VanillaTransformerEncoderConfig` | encoder-only: masked language models | one, sees both ways |
 """
 
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
 Residual = Literal["post", "pre"]
@@ -40,6 +42,11 @@ class StackSize(NamedTuple):
     layers: int
     heads: int
     ffn_dim: int
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Of a wrong configuration, the error that its own check raised."""
+    return innermost(error.__cause__) if isinstance(error, StrictDataclassError) and error.__cause__ else error
 
 
 @strict
@@ -117,6 +124,11 @@ class FamilyConfig(PreTrainedConfig):
     def field_names(cls) -> tuple[str, ...]:
         """Every name that the constructor knows, those of transformers' base class included."""
         return tuple(cls.__dataclass_fields__) + tuple(cls.attribute_map)
+
+    @classmethod
+    def own_fields(cls) -> set[str]:
+        """Those of our own classes alone: without types, labels and outputs, which are no architecture."""
+        return {field.name for field in fields(cls)} - {field.name for field in fields(PreTrainedConfig)}
 
     def stack_size(self, side: str) -> StackSize:
         """Of the stack `side`, "encoder" or "decoder"; a configuration with one stack has one size."""

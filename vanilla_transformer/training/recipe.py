@@ -14,7 +14,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig
 
 from ..data.corpora import read_lines
 from ..model.configuration_vanilla_transformer import (
@@ -22,6 +21,7 @@ from ..model.configuration_vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerDecoderConfig,
     VanillaTransformerEncoderConfig,
+    innermost,
 )
 
 SPLITS = ("train", "validation", "test")
@@ -195,7 +195,7 @@ class Recipe:
             try:
                 config = self.model_config(vocab_size=1000)
             except (ValueError, StrictDataclassError) as error:  # a wrong preset, field or value
-                problems.append(str(error.__cause__ or error))  # which it stands in, with a frame of transformers' own
+                problems.append(str(innermost(error)))
             else:
                 if config.positions == "learned" and config.max_position_embeddings < corpus.max_length:
                     problems.append(
@@ -233,8 +233,7 @@ class Recipe:
         config_class = CONFIGURATIONS[self.task]
         fields = dict(self.model or {})
         preset = fields.pop("preset", "base")
-        own = {part.name for part in dataclasses.fields(config_class)} | set(config_class.attribute_map)
-        known = own - {part.name for part in dataclasses.fields(PreTrainedConfig)}  # types, labels: no architecture
+        known = config_class.own_fields() | config_class.attribute_map.keys()
         for key in fields:
             if key.endswith(("vocab_size", "token_id", "is_encoder_decoder")):
                 raise ValueError(f"model.{key} is decided by the tokenizer and the task: leave it out of the recipe")

@@ -12,7 +12,7 @@ RUN/result.json       validation scores of both
 import json
 import math
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from datasets import Dataset, concatenate_datasets
 from tqdm.auto import tqdm
 from transformers import (
     AutoTokenizer,
-    PreTrainedConfig,
     PreTrainedModel,
     Seq2SeqTrainingArguments,
     set_seed,
@@ -291,8 +290,8 @@ NOT_ARCHITECTURE = {"vocab_size", "decoder_vocab_size", "max_position_embeddings
 
 def architecture(config: FamilyConfig) -> dict:
     """The fields of our own classes that describe the network, token ids and vocabulary left out."""
-    own = {field.name for field in fields(config)} - {field.name for field in fields(PreTrainedConfig)}
-    return {name: getattr(config, name) for name in own if not (name in NOT_ARCHITECTURE or name.endswith("token_id"))}
+    names = (name for name in config.own_fields() - NOT_ARCHITECTURE if not name.endswith("token_id"))
+    return {name: getattr(config, name) for name in names}
 
 
 def one_device(arguments: Seq2SeqTrainingArguments) -> None:
