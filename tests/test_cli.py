@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -274,14 +275,16 @@ def test_tokenizer(tmp_path, capsys):
 
 def test_train_and_translate(tmp_path, capsys):
     settings = [part for setting in [*SMALL, "training.max_steps=2"] for part in ("--set", setting)]
-    code, out, _ = run(capsys, "train", "copy", "-o", tmp_path / "run", *settings)
+    folder = tmp_path / "the run"
+    code, out, _ = run(capsys, "train", "copy", "-o", folder, *settings)
     assert code == 0 and '"step": 2' in out and "the model is in" in out
     source = lines(tmp_path / "a", ["a b c"])
-    assert run(capsys, "translate", tmp_path / "run" / "model", source)[0] == 0
+    *_, command, model = shlex.split(out.rpartition("; try: ")[2])  # to be typed as it stands there
+    assert run(capsys, command, model, source)[0] == 0
     assert "exists: go on from checkpoint-2 with --resume" in error_of(
-        capsys, "train", "copy", "-o", tmp_path / "run", *settings
+        capsys, "train", "copy", "-o", folder, *settings
     )
-    assert "has no config.json" in error_of(capsys, "translate", tmp_path / "run", source)
+    assert "has no config.json" in error_of(capsys, "translate", folder, source)
 
 
 def files_recipe(tmp_path, source, target, *more):

@@ -266,7 +266,9 @@ def run_train(arguments) -> int:
     if not main:
         return 0
     print(json.dumps(json.loads((run / "result.json").read_text("utf-8")), indent=2))
-    print(f"the model is in {result.model}; try: {TASKS[recipe.task].usage.format(result.model)}")
+    model = str(result.model)
+    usage = TASKS[recipe.task].usage.format(shell=shlex.quote(model), python=json.dumps(model))
+    print(f"the model is in {model}; try: {usage}")
     return 0
 
 

@@ -48,7 +48,7 @@ class TranslationTask:
     model_class = VanillaTransformerForSeq2SeqLM
     template: Template = "translation"
     metric, greater_is_better = "bleu", True
-    usage = "echo 'Some text.' | vanilla-transformer translate {}"  # told when a training is done
+    usage = "echo 'Some text.' | vanilla-transformer translate {shell}"  # told when a training is done
 
     def __init__(self, recipe: Recipe):
         self.recipe = recipe
@@ -131,7 +131,7 @@ class CausalTask(TranslationTask):
     model_class = VanillaTransformerForCausalLM
     template: Template = "causal"
     metric, greater_is_better = "loss", False
-    usage = 'pipeline("text-generation", "{}")("Some text")'
+    usage = 'pipeline("text-generation", {python})("Some text")'
 
     def texts(self, pairs):
         return (text for (text,) in rows(pairs, self.recipe.corpus.side))
@@ -181,7 +181,7 @@ class MaskedTask(CausalTask):
     auto_class = AutoModelForMaskedLM
     model_class = VanillaTransformerForMaskedLM
     template: Template = "masked"
-    usage = 'pipeline("fill-mask", "{}")("Some<mask> text")'
+    usage = 'pipeline("fill-mask", {python})("Some<mask> text")'
 
     def encode(self, batch, tokenizer):
         return {"input_ids": tokenizer(batch[self.recipe.corpus.side], verbose=False)["input_ids"]}
