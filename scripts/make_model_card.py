@@ -23,7 +23,7 @@ from vanilla_transformer.interop.loading import digest_of_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.diversification import SUMMARY, folder_of_teachers
-from vanilla_transformer.training.run_folder import is_finished, provenance_of, state_of
+from vanilla_transformer.training.run_folder import PROVENANCE, RESULT, is_finished, provenance_of, state_of
 from vanilla_transformer.training.train import architecture
 from vanilla_transformer.translation.shares import command_line
 
@@ -324,56 +324,61 @@ names it makes what it has seen.
 """
 
 
-def main() -> int:
-    arguments = parse()
-    missing = [
-        name for name in ("recipe.yaml", "provenance.json", "result.json") if not (arguments.run / name).exists()
-    ]
-    if missing:
-        print(f"{arguments.run} has no {', '.join(missing)}: expected the folder of a finished run", file=sys.stderr)
-        return 1
+def told_in(path: Path):
+    """Raises: ValueError, where a file is not what its name says, or half of it."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): make it again") from error
+
+
+def read(arguments) -> tuple[dict, dict, dict, list[dict], dict]:
+    """Recipe, provenance and result of the run, its scores and its report, which belong together.
+
+    Raises:
+        OSError: where one of the files is not there.
+        ValueError: where one is damaged, or not of the model that is shared as it is now.
+    """
+    run = arguments.run
+    if missing := [name for name in ("recipe.yaml", "provenance.json", "result.json") if not (run / name).exists()]:
+        raise FileNotFoundError(f"{run} has no {', '.join(missing)}: expected the folder of a finished run")
     missing = [] if arguments.scores else ["scores-*.json"]
     missing += [] if arguments.report.exists() else [arguments.report.name]
     if missing:
-        print(
-            f"{arguments.run} has no {', '.join(missing)}: make them with `evaluate --json` and `report -o`, or name "
-            "them with --scores and --report",
-            file=sys.stderr,
+        raise FileNotFoundError(
+            f"{run} has no {', '.join(missing)}: make them with `evaluate --json` and `report -o`, or name them with "
+            "--scores and --report"
         )
-        return 1
-    trained = checkpoints(arguments.run)
-    if not trained or not is_finished(arguments.run, state_of(trained[-1])):
-        print(f"{arguments.run} is not finished: train on with --resume", file=sys.stderr)
-        return 1
-    recipe = yaml.safe_load((arguments.run / "recipe.yaml").read_text("utf-8"))
-    provenance, result = (
-        json.loads((arguments.run / f"{n}.json").read_text("utf-8")) for n in ("provenance", "result")
-    )
+    trained = checkpoints(run)
+    if not trained or not is_finished(run, state_of(trained[-1])):
+        raise ValueError(f"{run} is not finished: train on with --resume")
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text("utf-8"))
+    provenance, result = told_in(run / PROVENANCE), told_in(run / RESULT)
     if recipe.get("diversification"):
-        folder = folder_of_teachers(arguments.run)
+        folder = folder_of_teachers(run)
         if not folder.exists():
-            print(f"{folder} is gone, and with it what the card tells of the teachers: bring it back", file=sys.stderr)
-            return 1
+            raise FileNotFoundError(f"{folder} is gone, and what the card tells of the teachers: bring it back")
         provenance = with_teachers(provenance, provenance_of(folder))
-    evaluations = [json.loads(path.read_text("utf-8")) for path in arguments.scores]
-    report = json.loads(arguments.report.read_text("utf-8"))
+    evaluations, report = [told_in(path) for path in arguments.scores], told_in(arguments.report)
     if report.get("training") is None:
-        print(f"{arguments.report} does not know the training set: make it with `report --training`", file=sys.stderr)
-        return 1
+        raise ValueError(f"{arguments.report} does not know the training set: make it with `report --training`")
     for path, evaluation in zip([*arguments.scores, arguments.report], [*evaluations, report], strict=True):
-        if Path(evaluation["model"]).resolve().parent != arguments.run.resolve():
-            print(f"{path} has the scores of {evaluation['model']}, which is not in {arguments.run}", file=sys.stderr)
-            return 1
+        if Path(evaluation["model"]).resolve().parent != run.resolve():
+            raise ValueError(f"{path} has the scores of {evaluation['model']}, which is not in {run}")
         if evaluation.get("weights") != digest_of_weights(evaluation["model"]):
-            print(f"{path} has the scores of what {evaluation['model']} was before: score it again", file=sys.stderr)
-            return 1
+            raise ValueError(f"{path} has the scores of what {evaluation['model']} was before: score it again")
     if not any(map(is_of_the_model, evaluations)):
-        print(
-            f"none of the scores is of {arguments.run / 'model'}, which is what is shared: score it", file=sys.stderr
-        )
-        return 1
+        raise ValueError(f"none of the scores is of {run / 'model'}, which is what is shared: score it")
+    return recipe, provenance, result, evaluations, report
+
+
+def main() -> int:
+    arguments = parse()
     try:
-        text = card(arguments, recipe, provenance, result, evaluations, report)
+        text = card(arguments, *read(arguments))
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
     except KeyError as missing:
         print(
             f"the files do not tell {missing}: expected a translator that this version has trained, evaluated and "

@@ -134,6 +134,9 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     (tmp_path / "report.json").write_text(json.dumps(report | {"training": None}))
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
     assert done.returncode == 1 and "report.json does not know the training set: make it with" in done.stderr
+    (tmp_path / "report.json").write_text(json.dumps(report)[:-1])
+    done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("report.json is damaged (Expecting ")
     (tmp_path / "report.json").write_text(json.dumps(report))
 
     old = {key: value for key, value in result.items() if key != "weights"}

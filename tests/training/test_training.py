@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.axes import Axes
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny import losses, tiny_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -287,6 +287,25 @@ def test_pairs_longer_than_learned_positions_are_told_before_a_training(small_re
 def test_without_model_section_a_base_is_needed(small_recipe, tmp_path):
     with pytest.raises(ValueError, match="--from MODEL"):
         train(small_recipe("model=null"), tmp_path / "x")
+
+
+def test_a_base_or_tokenizer_that_is_not_there_is_named(small_recipe, tmp_path):
+    recipe = small_recipe("model=null", "tokenizer=null")
+    with pytest.raises(OSError, match="no folder 'nope/nowhere', and the Hub gives no such model"):
+        train(recipe, tmp_path / "x", from_model="nope/nowhere")
+    with pytest.raises(OSError, match="there is no tokenizer at 'nope/nowhere'"):
+        train(small_recipe("tokenizer={path: nope/nowhere}"), tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_base_that_lacks_weights_is_refused(finished, small_recipe, tmp_path):
+    """transformers would begin with random ones in their place, and say so in a table of its log."""
+    file = finished.model / "model.safetensors"
+    weights = load_file(file)
+    del weights["model.encoder.layers.0.feed_forward.fc1.weight"]
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(OSError, match=r"lack 1 tensors that .* has, such as model.encoder.layers.0.feed_forward.fc1"):
+        train(small_recipe("model=null", "tokenizer=null"), tmp_path / "x", from_model=str(finished.model))
 
 
 def test_overwrite_deletes_nothing_before_all_is_known_to_be_right(finished, small_recipe, tmp_path):

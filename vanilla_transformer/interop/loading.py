@@ -109,8 +109,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer beside the model at `source`.
 
     Raises:
-        OSError: if there is none, of which transformers would make an empty one, or if files of it are missing or
-            damaged.
+        OSError: if there is none at `source`, a folder or a Hub id, of which transformers may make an empty one, or if
+            files of it are missing or damaged.
         ImportError: if Marian's, which stands in SentencePiece files, lacks that library.
     """
     folder = Path(source)
@@ -123,6 +123,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
         raise OSError(
             f"the tokenizer beside the model in {source} is damaged ({error!r}): copy its .json files again"
         ) from error
+    except (OSError, HFValidationError) as error:
+        raise OSError(f"there is no tokenizer at {str(source)!r} ({error!s:.200})") from error
     except TypeError as error:  # that of a tokenizer in several files, one of which is not there
         raise OSError(f"the tokenizer beside the model in {source} lacks files ({error}): copy all of them") from error
 

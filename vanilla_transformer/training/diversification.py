@@ -43,6 +43,7 @@ from .run_folder import (
     content,
     is_finished,
     is_trained,
+    one_at_a_time,
     provenance,
     provenance_of,
     state_of,
@@ -57,6 +58,7 @@ def folder_of_teachers(run: Path) -> Path:
     return run.with_name(f"{run.name}.teachers")
 
 
+@one_at_a_time
 def train_recipe(
     recipe: Recipe, run: Path, *, resume: bool = False, overwrite: bool = False, from_model: str | None = None
 ) -> TrainingResult:

@@ -1,29 +1,80 @@
-"""Whether a run folder may be written, and whether a training can go on in it: with its recipe, its data, and as many
-processes; and when it has come to its end."""
+"""Whether a run folder may be written, and whether a training can go on in it: alone, with its recipe, its data, and
+as many processes; and when it has come to its end."""
 
+import hashlib
 import json
 import math
 import os
 import platform
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from datasets import Dataset
+from datasets.config import HF_DATASETS_CACHE
+from filelock import FileLock, Timeout
 from transformers import EarlyStoppingCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.whole_files import TMP
 from ..interop.loading import check_folder, check_tokenizer
 from ..processor import processor
+from ..translation.shares import processes_of_launch
 from .checkpoints import checkpoints
 from .recipe import Recipe, load_recipe
 from .splits import fingerprint
 
 PROVENANCE, RESULT = "provenance.json", "result.json"
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
+
+
+@contextmanager
+def held(run: Path) -> Iterator[None]:
+    """No other training is under way in a run folder: each would delete what the other has half-written.
+
+    The lock lies where `datasets` keeps what it has read, and not in a folder that `--overwrite` deletes. It ends with
+    the process that has it, however that ends; this process may take it again.
+
+    Raises:
+        ValueError: if there is one.
+    """
+    caches = Path(HF_DATASETS_CACHE)
+    caches.mkdir(parents=True, exist_ok=True)
+    name = hashlib.sha256(os.fsencode(run.resolve())).hexdigest()
+    lock = FileLock(caches / f"training-{name}.lock", is_singleton=True)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise ValueError(
+            f"another process is training in {run}: let it come to its end, or end it and go on with --resume, or "
+            "choose another folder with -o"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+Options = ParamSpec("Options")
+Result = TypeVar("Result")
+Training = Callable[Concatenate[Recipe, Path, Options], Result]
+
+
+def one_at_a_time(train: Training[Options, Result]) -> Training[Options, Result]:
+    """A training in a run folder that is `held` by the first process of its launch."""
+
+    @wraps(train)
+    def alone(recipe: Recipe, run: Path, *args: Options.args, **options: Options.kwargs) -> Result:
+        with held(run) if processes_of_launch().is_main_process else nullcontext():
+            return train(recipe, run, *args, **options)
+
+    return alone
 
 
 def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_model: str | None) -> None:

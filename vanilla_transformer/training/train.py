@@ -34,7 +34,7 @@ from transformers.utils import logging
 from ..data.corpora import SIDES, read_corpus
 from ..data.vocabulary import check_template, learn_tokenizer, special_ids
 from ..data.whole_files import write_whole
-from ..interop.loading import load_tokenizer
+from ..interop.loading import load_tokenizer, load_weights, read_config
 from ..model.configuration_vanilla_transformer import FamilyConfig
 from ..model.decoding import position_limit
 from ..processor import computes_in_bfloat16
@@ -52,6 +52,7 @@ from .run_folder import (
     content,
     early_stopping,
     is_trained,
+    one_at_a_time,
     provenance,
     provenance_of,
     state_of,
@@ -73,6 +74,7 @@ class TrainingResult:
     splits: dict[str, Dataset]
 
 
+@one_at_a_time
 def train(
     recipe: Recipe,
     run: Path,
@@ -94,7 +96,8 @@ def train(
 
     Raises:
         FileExistsError: if `run` has content, and neither `resume` nor `overwrite` is set.
-        ValueError: for recipes that contradict the run or the model to start from, and for corpora that are refused.
+        ValueError: for recipes that contradict the run or the model to start from, for corpora that are refused, and
+            where another process is training in `run`.
     """
     check_requirements(recipe)
     if recipe.diversification and further is None:
@@ -214,7 +217,7 @@ def new_base(task: TranslationTask, train_pairs: Dataset):
     if recipe.model is None or recipe.tokenizer is None:
         raise ValueError("the recipe has no model or no tokenizer section: only `--from MODEL` can fill it in")
     if recipe.tokenizer.path is not None:
-        tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer.path)
+        tokenizer = load_tokenizer(recipe.tokenizer.path)
     else:
         learned = None
         if PartialState().is_main_process:
@@ -233,12 +236,12 @@ def load_base(task: TranslationTask, name: str):
     """Model and tokenizer to be fine-tuned.
 
     Raises:
+        OSError: if there is none, or if its weights are damaged or incomplete.
         ValueError: if the model is of another architecture, has two vocabularies, or contradicts the recipe.
     """
-    recipe = task.recipe
-    model = task.auto_class.from_pretrained(
-        name, dtype=torch.float32, attn_implementation=recipe.training.attn_implementation
-    )
+    recipe, attention = task.recipe, task.recipe.training.attn_implementation
+    read_config(name)  # raises
+    model = load_weights(name, task.auto_class, dtype=torch.float32, attn_implementation=attention)
     if type(model).__name__ != task.model_class.__name__:
         raise ValueError(
             f"{name} is a {type(model).__name__}, expected a {task.model_class.__name__}: models of "
