@@ -340,7 +340,7 @@ def read(arguments) -> tuple[dict, dict, dict, list[dict], dict]:
         ValueError: where one is damaged, or not of the model that is shared as it is now.
     """
     run = arguments.run
-    if missing := [name for name in ("recipe.yaml", "provenance.json", "result.json") if not (run / name).exists()]:
+    if missing := [name for name in ("recipe.yaml", PROVENANCE, RESULT) if not (run / name).exists()]:
         raise FileNotFoundError(f"{run} has no {', '.join(missing)}: expected the folder of a finished run")
     missing = [] if arguments.scores else ["scores-*.json"]
     missing += [] if arguments.report.exists() else [arguments.report.name]
