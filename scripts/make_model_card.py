@@ -24,7 +24,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.diversification import SUMMARY, folder_of_teachers
 from vanilla_transformer.training.run_folder import PROVENANCE, RESULT, is_finished, provenance_of, state_of
-from vanilla_transformer.training.train import architecture
+from vanilla_transformer.training.start import architecture
 from vanilla_transformer.translation.shares import command_line
 
 WORST = 5  # translations shown as failures

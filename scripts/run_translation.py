@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import torch
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -69,7 +70,8 @@ def main() -> None:
         )
     set_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path)
-    model = AutoModelForSeq2SeqLM.from_pretrained(model_args.model_name_or_path)
+    # In a file's half precision, Adam's steps of a small rate would be rounded away; with --bf16 weights stay float32.
+    model = AutoModelForSeq2SeqLM.from_pretrained(model_args.model_name_or_path, dtype=torch.float32)
     try:
         set_languages(model, tokenizer, data_args.src_lang, data_args.tgt_lang)
     except ValueError as error:

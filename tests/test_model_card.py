@@ -13,7 +13,7 @@ from tiny import ENGLISH, FRENCH, ROOT, SMALL
 from vanilla_transformer.cli import main
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.training.checkpoints import checkpoints
-from vanilla_transformer.training.train import architecture
+from vanilla_transformer.training.start import architecture
 
 CARD = ROOT / "scripts" / "make_model_card.py"
 README = (ROOT / "README.md").read_text("utf-8")

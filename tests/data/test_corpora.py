@@ -186,6 +186,13 @@ def test_swapped_file_names(tmp_path):
         read_corpus(text_files(tmp_path)[::-1], "en", "fr")
 
 
+@pytest.mark.parametrize("names", [("1.jsonl", "2.jsonl"), ("1.tsv.gz", "2.tsv.gz"), ("train.en", "train.csv")])
+def test_two_tables_are_no_two_sides(names, tmp_path):
+    """Line N of one would be the translation of line N of the other."""
+    with pytest.raises(ValueError, match=rf"{names[1]}, of which a suffix tells of a table, .*give one table, put"):
+        read_corpus([str(tmp_path / name) for name in names], "en", "fr")
+
+
 def dataset(pairs):
     return Dataset.from_dict({"source": [s for s, _ in pairs], "target": [t for _, t in pairs]})
 

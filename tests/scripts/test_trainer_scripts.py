@@ -126,6 +126,19 @@ def test_run_translation(launcher, model_dir, parallel_files, tmp_path):
     assert all(torch.equal(weights[name], whole[name]) for name in whole)
 
 
+def test_run_translation_has_float32_weights_whatever_the_file_has(model_dir, parallel_files, tmp_path):
+    """A step of 1e-5 is less than half of what lies between two numbers of bfloat16 near 0.1, and would be none."""
+    half = tmp_path / "half"
+    shutil.copytree(model_dir, half)
+    before = AutoModelForSeq2SeqLM.from_pretrained(model_dir, dtype=torch.bfloat16)
+    before.save_pretrained(half)
+    result = run_translation(tmp_path, LAUNCHERS["python"], half, parallel_files, "--learning_rate", "1e-5")
+    assert result.returncode == 0, result.stderr[-3000:]
+    after, before = load_file(tmp_path / "out" / "model.safetensors"), load_file(half / "model.safetensors")
+    changed = [(after[name] != x.float()).float().mean().item() for name, x in before.items() if x.ndim == 2]
+    assert {x.dtype for x in after.values()} == {torch.float32} and min(changed) > 0.5
+
+
 def test_run_translation_of_a_model_of_many_languages(parallel_files, tmp_path):
     """It is told which ones, or it would take German for English, and say whatever comes first."""
     for part in ARCHITECTURES["nllb"].build(tmp_path):

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from tiny import losses
 from transformers import TrainerCallback
 
+from vanilla_transformer.training import finish as finishing
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import (
     checkpoints,
@@ -140,13 +141,13 @@ def test_a_disk_that_takes_no_more_of_a_file(part, finished, small_recipe, tmp_p
 
 def test_a_disk_that_is_full_before_the_final_model(small_recipe, tmp_path, monkeypatch):
     run = tmp_path / "run"
-    rename = training.publish
+    rename = finishing.publish
 
     def full(aside, folder):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(training, "publish", full)
+    monkeypatch.setattr(finishing, "publish", full)
     with pytest.raises(OSError, match=r"could not write .*model with .*No space.*checkpoint-12 is whole: make room"):
         train(small_recipe(), run)
-    monkeypatch.setattr(training, "publish", rename)
+    monkeypatch.setattr(finishing, "publish", rename)
     assert train(small_recipe(), run, resume=True).model == run / "model"

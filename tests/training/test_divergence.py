@@ -12,6 +12,7 @@ import torch
 from vanilla_transformer.inspection.curves import logged
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints
+from vanilla_transformer.training.finish import source_check
 from vanilla_transformer.training.train import train
 from vanilla_transformer.training.trainer import (
     DivergenceError,
@@ -186,5 +187,5 @@ def test_the_loss_of_exchanged_sources_is_that_of_others(small_recipe, tmp_path,
 def test_a_model_that_reads_its_source_is_not_accused(exchanged, blind, warnings_of):
     losses_of = {True: exchanged}  # by whether they are exchanged
     trainer = SimpleNamespace(eval_dataset=None, nats_per_token=lambda *_, exchanged: losses_of[exchanged])
-    assert training.source_check(trainer, None, 1.0) == {"loss_of_exchanged_sources": exchanged}
+    assert source_check(trainer, None, 1.0) == {"loss_of_exchanged_sources": exchanged}
     assert bool(warnings_of()) == blind

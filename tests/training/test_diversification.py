@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, TrainerCallback
 
 from vanilla_transformer.data.corpora import read_lines
 from vanilla_transformer.data.phrasebook import phrasebook
-from vanilla_transformer.training import diversification
+from vanilla_transformer.training import arguments, diversification
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.diversification import train_recipe, write_further
@@ -290,7 +290,7 @@ def test_teachers_that_are_gone(whole, small_recipe, tmp_path):
 
 
 def test_what_is_missing_is_told_before_anything_is_deleted(whole, small_recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "is_tensorboard_available", lambda: False)
+    monkeypatch.setattr(arguments, "is_tensorboard_available", lambda: False)
     for name in ("run", "run.teachers"):
         shutil.copytree(whole.run.with_name(name), tmp_path / name)
     before = sorted(tmp_path.rglob("*"))

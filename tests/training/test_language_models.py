@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokeniz
 from vanilla_transformer.data.vocabulary import learn_tokenizer
 from vanilla_transformer.training.recipe import load_recipe
 from vanilla_transformer.training.splits import load_splits
-from vanilla_transformer.training.tasks import MaskCollator
+from vanilla_transformer.training.tasks import ContinuationCollator, MaskCollator
 from vanilla_transformer.training.train import train
 
 
@@ -64,6 +64,16 @@ def test_something_is_hidden_in_every_batch():
     assert all(mask.any() for mask in hidden) and not any(mask[0, [0, 2]].any() for mask in hidden)
     for token, batch, mask in zip(range(10, 40), batches, hidden, strict=True):
         assert batch["labels"][mask].tolist() == [token]
+
+
+def test_the_end_of_a_text_is_learned_where_it_is_the_token_of_its_beginning():
+    """As for OPT. A text that is padded on the left begins later, and nothing before it predicts that."""
+    tokenizer = learn_tokenizer(["a b c"], 260, template="causal", show_progress=False)
+    tokenizer.bos_token = tokenizer.eos_token
+    end = tokenizer.eos_token_id
+    batch = ContinuationCollator(tokenizer, mlm=False)([{"input_ids": [end, *text, end]} for text in ([10, 11], [12])])
+    assert batch["input_ids"].tolist() == [[end, 10, 11, end], [tokenizer.pad_token_id, end, 12, end]]
+    assert batch["labels"].tolist() == [[-100, 10, 11, end], [-100, -100, 12, end]]
 
 
 def test_characters_beat_a_trigram(tmp_path):

@@ -74,9 +74,8 @@ def test_resume_needs_a_checkpoint_and_the_same_recipe(finished, small_recipe, t
         train(small_recipe(), tmp_path / "nothing", resume=True)
     with pytest.raises(ValueError, match=r"training.max_tokens was 256, now 128"):
         train(small_recipe("training.max_tokens=128"), finished.run, resume=True)
-    for setting in ("training.average=best", "training.patience=3"):
-        with pytest.raises(ValueError, match=r"training.eval_pairs was 4, now 10"):
-            train(small_recipe(setting, "training.eval_pairs=10"), finished.run, resume=True)
+    with pytest.raises(ValueError, match=r"training.eval_pairs was 4, now 10"):  # another BLEU, for patience or best
+        train(small_recipe("training.eval_pairs=10"), finished.run, resume=True)
     with pytest.raises(ValueError, match="--from starts a new training and --resume goes on"):
         train(small_recipe(), finished.run, resume=True, from_model="x")
 

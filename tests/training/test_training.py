@@ -15,6 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokeniz
 from vanilla_transformer.data.vocabulary import learn_tokenizer
 from vanilla_transformer.inspection.curves import PANELS, draw_curves, logged
 from vanilla_transformer.model.search import is_as_made
+from vanilla_transformer.training import arguments
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints, mean_weights
 from vanilla_transformer.training.tasks import TASKS, TranslationTask
@@ -47,6 +48,7 @@ def test_evaluation_logs_nats_and_bleu_and_shows_translations(small_recipe, tmp_
     assert all({"eval_loss", "eval_bleu"} <= entry.keys() for entry in evaluations)
     shown = capsys.readouterr().out
     assert shown.count("    -> ") == 9 and shown.count("     = ") == 9
+    assert "train_runtime" in shown and "samples_per_second" not in shown  # as of batches of 8, which there are none
 
 
 def test_the_evaluation_loss_is_the_unsmoothed_mean_over_tokens(finished):
@@ -122,6 +124,26 @@ def test_evaluation_decodes_by_the_fast_search_in_float32(small_recipe, tmp_path
     assert seen == [True]
 
 
+@pytest.mark.parametrize("trained_by, evaluated_by", [("eager",) * 2, ("sdpa",) * 2, ("flex_attention", "sdpa")])
+def test_evaluation_in_float32_by_a_kernel_that_has_it(trained_by, evaluated_by, small_recipe, tmp_path, monkeypatch):
+    """As flash_attention_2 has not, which cannot be had without a GPU: flex_attention stands for it."""
+    kept = []
+    monkeypatch.setattr(training, "finish", lambda task, run, trainer, *more: kept.append(trainer))
+    train(small_recipe("training.max_steps=1"), tmp_path / "run")
+    [trainer] = kept
+    config = trainer.model.config
+    trainer.model.set_attn_implementation(trained_by)
+    with trainer.model_as_made() as model:
+        assert model.config._attn_implementation == evaluated_by and is_as_made(model)
+    assert config._attn_implementation == trained_by
+
+
+def test_flash_attention_in_float32_is_refused(small_recipe, tmp_path):
+    with pytest.raises(ValueError, match=r"half precision alone, and training.bf16=False means float32 here: set"):
+        train(small_recipe("training.attn_implementation=flash_attention_2"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_r_drop(small_recipe, tmp_path):
     """Without dropout there is nothing to be drawn together; with it, the loss is more by what the two are apart."""
     one = ("training.max_steps=1", "training.eval_steps=1", "training.average_checkpoints=1")
@@ -140,14 +162,14 @@ def test_r_drop(small_recipe, tmp_path):
 
 @pytest.mark.parametrize("able", [True, False])
 def test_bf16_where_it_is_faster(able, small_recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "computes_in_bfloat16", lambda: able)
+    monkeypatch.setattr(arguments, "computes_in_bfloat16", lambda: able)
     run = train(small_recipe("training.bf16=auto"), tmp_path / "run").run
     assert json.loads((run / "provenance.json").read_text())["bf16"] is able
 
 
 @pytest.mark.parametrize("bf16, able, told", [("true", False, True), ("true", True, False), ("auto", False, False)])
 def test_emulated_bf16_is_told(bf16, able, told, small_recipe, tmp_path, monkeypatch, warnings_of):
-    monkeypatch.setattr(training, "computes_in_bfloat16", lambda: able)
+    monkeypatch.setattr(arguments, "computes_in_bfloat16", lambda: able)
     one_step = [f"training.{name}=1" for name in ("max_steps", "eval_steps", "average_checkpoints")]
     train(small_recipe(f"training.bf16={bf16}", *one_step), tmp_path / "run")
     assert any("not known to be faster here" in text for text in warnings_of()) is told
@@ -363,7 +385,7 @@ def test_language_models_keep_the_weights_of_the_lower_loss():
         assert TASKS[name].figure(None, {"loss": 1.5, "accuracy": 3.0}) == 1.5 and not TASKS[name].greater_is_better
 
 
-class SeesTwo(training.Seq2SeqTrainingArguments):
+class SeesTwo(arguments.Seq2SeqTrainingArguments):
     """Arguments of a process that sees two GPUs."""
 
     def __post_init__(self):
@@ -373,7 +395,7 @@ class SeesTwo(training.Seq2SeqTrainingArguments):
 
 def test_of_several_gpus_one_is_used(warnings_of, small_recipe, tmp_path, monkeypatch):
     """As transformers would have it, DataParallel would divide each batch, and the number of its tokens."""
-    monkeypatch.setattr(training, "Seq2SeqTrainingArguments", SeesTwo)
+    monkeypatch.setattr(arguments, "Seq2SeqTrainingArguments", SeesTwo)
     assert train(small_recipe(), tmp_path / "run").step == 12
     assert any("one of 2 GPUs is used" in text for text in warnings_of())
 
@@ -406,7 +428,7 @@ def test_the_better_of_newest_weights_and_mean_is_kept(better, warnings_of, smal
 
 
 def test_a_missing_tensorboard_is_told_before_anything_is_deleted(finished, small_recipe, monkeypatch):
-    monkeypatch.setattr(training, "is_tensorboard_available", lambda: False)
+    monkeypatch.setattr(arguments, "is_tensorboard_available", lambda: False)
     with pytest.raises(ImportError, match=r"report_to=tensorboard needs tensorboard: pip install .*\[tensorboard\]"):
         train(small_recipe("training.report_to=tensorboard"), finished.run, overwrite=True)
     assert finished.model.is_dir()

@@ -57,6 +57,7 @@ def read_corpus(
     languages = source_lang, target_lang
     pairs: Callable[[], Iterator[tuple[str, str]]]
     if len(where) == 2:
+        check_no_tables(where)
         check_language_suffixes(where, languages)
         pairs, version = partial(read_parallel_files, *map(Path, where)), [state_of_text(path) for path in where]
     elif suffix_of(where[0]) == ".tsv":
@@ -267,6 +268,15 @@ def rows_of(table: Dataset, where: str, source_lang: str, target_lang: str) -> I
             if side is not None and not isinstance(side, str):
                 raise ValueError(f"{where}, row {number} holds a {type(side).__name__}, expected text: {side!r}")
         yield source or "", target or ""
+
+
+def check_no_tables(sides: list[str]) -> None:
+    """Each of them holds pairs; as two sides they would be lines that translate each other, commas, tabs and all."""
+    if any(suffix_of(path) in (".tsv", *TABLES) for path in sides):
+        raise ValueError(
+            f"got {' and '.join(sides)}, of which a suffix tells of a table, expected two sides of parallel text, a "
+            "sentence a line: give one table, put together of both, or name the text files otherwise"
+        )
 
 
 def check_language_suffixes(paths: list[str], languages: tuple[str, str]) -> None:

@@ -32,6 +32,7 @@ from ..translation.files import translate_files
 from ..translation.packing import Packing, lacking
 from ..translation.parts import parts_of
 from ..translation.shares import processes_of_launch
+from .arguments import check_requirements, mixed_precision
 from .checkpoints import checkpoints, discard, publish
 from .recipe import CorpusRecipe, Recipe
 from .run_folder import (
@@ -49,7 +50,7 @@ from .run_folder import (
     state_of,
 )
 from .splits import load_splits
-from .train import TrainingResult, check_requirements, mixed_precision, train
+from .train import TrainingResult, train
 
 SUMMARY, FORWARD, BACKWARD = "teachers.json", "forward", "backward"
 

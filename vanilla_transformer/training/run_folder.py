@@ -159,10 +159,7 @@ LENGTH = {"training.max_steps", "training.num_train_epochs"}
 
 def may_change(recipe: Recipe) -> set[str]:
     """What of a recipe need not be the same when a training goes on."""
-    t = recipe.training
     free = {"training.patience", "corpus.folder"}  # what stands in it is compared by itself: see `check_same_data`
-    if not t.patience and t.average == "last":  # or the BLEU of other sentences would be compared
-        free.add("training.eval_pairs")
     return free if falls_to_zero(recipe) else free | LENGTH
 
 

@@ -115,11 +115,15 @@ def texts_of(translations: Sequence[Translation]) -> list[str]:
 
 
 class ContinuationCollator(DataCollatorForLanguageModeling):
-    """Nothing is to predict <s>: a text that is padded on the left has something before it."""
+    """Nothing is to predict <s>: a text that is padded on the left has something before it.
+
+    It is the first token of a text, and told by that: some tokenizers end a text with the very same one.
+    """
 
     def torch_call(self, examples):
         batch = super().torch_call(examples)
-        batch["labels"][batch["input_ids"] == self.tokenizer.bos_token_id] = IGNORED_LABEL
+        begins = (batch["attention_mask"].cumsum(1) == 1) & (batch["attention_mask"] == 1)  # (B, T)
+        batch["labels"][begins] = IGNORED_LABEL
         return batch
 
 

@@ -22,6 +22,8 @@ from transformers.utils import logging
 from ..data.batching import TokenBudgetSampler
 from ..data.whole_files import TMP
 from ..model.loss import IGNORED_LABEL
+from ..model.search import KERNELS
+from ..translation.alignments import kernel
 from .checkpoints import checkpoints, publish, rotate, select, writing
 from .muon import muon_with_adam
 from .r_drop import r_drop_loss
@@ -136,12 +138,16 @@ class RecipeTrainer(Seq2SeqTrainer):
             raise DivergenceError(self.diverged(self.state.global_step, what + self.last_norm()))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Seconds since the last time that something was logged, and target tokens a second beside the loss."""
+        """Seconds since the last time that something was logged, and target tokens a second beside the loss.
+
+        transformers' `train_samples_per_second` takes each batch for one of `per_device_train_batch_size`: left out.
+        """
         seconds = time.monotonic() - self.counted_since
         speed = {}
         if "loss" in logs:  # which all processes log together
             tokens = self.accelerator.reduce(torch.tensor(self.target_tokens, device=self.args.device)).item()
             speed["tokens_per_second"] = round(tokens / seconds, 1)
+        logs = {name: value for name, value in logs.items() if name != "train_samples_per_second"}
         super().log({**logs, **speed, "seconds": round(seconds, 3)}, start_time)
         self.count_anew()
 
@@ -190,11 +196,12 @@ class RecipeTrainer(Seq2SeqTrainer):
     @contextmanager
     def model_as_made(self) -> Iterator[PreTrainedModel]:
         """The model for evaluation, without what mixed precision has made of its `forward`: it decodes in float32, by
-        the fast search, as its users will."""
+        the fast search, as its users will. FlashAttention has no float32."""
         model = self.accelerator.unwrap_model(self.model).eval()
-        changed = vars(model).pop("forward", None)
+        changed, trained_by = vars(model).pop("forward", None), model.config._attn_implementation
         try:
-            yield model
+            with kernel(model, trained_by if trained_by in KERNELS else "sdpa"):
+                yield model
         finally:
             if changed is not None:
                 model.forward = changed
