@@ -376,7 +376,9 @@ def main() -> int:
     arguments = parse()
     try:
         text = card(arguments, *read(arguments))
-    except (OSError, ValueError) as error:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        draw_curves(arguments.run, arguments.output / f"{arguments.name}.png")
+    except (ImportError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyError as missing:
@@ -386,8 +388,6 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    draw_curves(arguments.run, arguments.output / f"{arguments.name}.png")
     path = arguments.output / f"{arguments.name}.md"
     path.write_text(text, "utf-8")
     print(path)

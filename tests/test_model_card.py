@@ -41,6 +41,12 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "model_cards" / "tiny-copy.md").read_text("utf-8")
     assert (tmp_path / "model_cards" / "tiny-copy.png").exists()
+    argv = [str(CARD), *words, "--name", "without-curves"]
+    code = f"import runpy, sys\nsys.argv, sys.modules['matplotlib'] = {argv}, None\n"
+    code += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1 and "matplotlib" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "model_cards" / "without-curves.md").exists()
     head = yaml.safe_load(text.split("---")[1])
     assert head["library_name"] == "transformers" and head["pipeline_tag"] == "translation"
     assert (

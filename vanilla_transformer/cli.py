@@ -174,10 +174,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("source", metavar="SOURCE", help="folder or Hub id, such as Helsinki-NLP/opus-mt-en-fr")
     p.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder to save it in")
     p.add_argument("--to", choices=["vanilla", "marian"], default="vanilla", help="kind to make (default: vanilla)")
-    p.add_argument("--overwrite", action="store_true", help="replace the model in that folder")
+    p.add_argument("--overwrite", action="store_true", help="replace the folder")
 
     p = command("demo", run_demo, "the phrasebook from corpus to translations, in minutes")
     p.add_argument("-o", "--output", type=Path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
+    p.add_argument("--resume", action="store_true", help="go on where it was stopped")
     p.add_argument("--overwrite", action="store_true", help="replace the run folder")
     return top
 
@@ -419,4 +420,4 @@ def run_demo(arguments) -> int:
     prepare(arguments)
     from .training.demo import demo
 
-    return demo(arguments.output, overwrite=arguments.overwrite)
+    return demo(arguments.output, resume=arguments.resume, overwrite=arguments.overwrite)

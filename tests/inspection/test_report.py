@@ -1,7 +1,9 @@
 """The report: faults are counted as they are planted, groups add up, text is never markup."""
 
 import json
+import resource
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from vanilla_transformer.inspection.analysis import (
     repetitions,
     words,
 )
-from vanilla_transformer.inspection.memory import Peak
+from vanilla_transformer.inspection.memory import Peak, resident
 from vanilla_transformer.translation import Translation
 from vanilla_transformer.translation.alignments import split_words
 
@@ -216,6 +218,12 @@ def test_the_command(model_dir, files, tmp_path, capsys):
     assert main([*words, *both]) == 1 and "--overwrite" in capsys.readouterr().err
     assert main([*words, "-o", str(tmp_path / "r.txt")]) == 1
     assert "expected a name in .html or .json" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="of Linux")
+def test_memory_is_told_in_millions_of_bytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    assert resident("VmRSS") == pytest.approx(pages * resource.getpagesize() / 1e6, rel=0.01)
 
 
 def test_the_peak_of_a_cpu_is_measured_beside_a_gpu(monkeypatch):

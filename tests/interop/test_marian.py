@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 import torch
-from tiny import ENGLISH, run_python, tiny_model
+from tiny import ENGLISH, FRENCH, run_python, tiny_model
 from tiny_marian import marian_checkpoint, marian_tokenizer, randomise, tiny_marian
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -476,6 +476,28 @@ def test_output_that_exists_is_replaced_on_request_only(opus, tmp_path, capsys):
     assert (folder / "precious").exists()
     assert main(["convert", str(opus), "-o", str(folder), "--overwrite"]) == 0
     assert not (folder / "precious").exists() and (folder / "config.json").exists()
+
+
+@pytest.mark.parametrize("more", [".git", "checkpoint-4"])
+def test_a_folder_that_holds_more_than_a_model_is_not_replaced(more, opus, tmp_path, capsys):
+    folder = tmp_path / "ours"
+    convert(opus, folder)
+    (folder / more).mkdir()
+    error = error_of(capsys, "convert", opus, "-o", folder, "--overwrite")
+    assert f"holds more than a model ({more}): choose another folder" in error and (folder / more).exists()
+
+
+def test_translations_keep_the_spaces_that_their_tokenizer_would_clean_up(opus, monkeypatch):
+    """Such as opus-mt of 2023: the words of "Oui ? Non" are three, by which alignments number them, and "?" is one."""
+    translator = load_translator(opus)
+    tokenizer, model = translator.tokenizer, translator.model
+    tokenizer.clean_up_tokenization_spaces = True
+    text = FRENCH[0].replace(".", " .")
+    said = tokenizer(text_target=[text])["input_ids"][0]
+    assert tokenizer.decode(said, skip_special_tokens=True) == FRENCH[0]
+    output = torch.tensor([[model.config.decoder_start_token_id, *said]])
+    monkeypatch.setattr(model, "generate", lambda **_: output)
+    assert translator(ENGLISH[:1], num_beams=1)[0].text == text
 
 
 def test_what_stands_beside_the_output_stays(opus, tmp_path):

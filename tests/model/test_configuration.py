@@ -8,6 +8,7 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerDecoderConfig,
     VanillaTransformerEncoderConfig,
+    VanillaTransformerForSeq2SeqLM,
 )
 from vanilla_transformer.model import configuration_vanilla_transformer as configuration
 from vanilla_transformer.model.layers import FEED_FORWARDS, NORMS, RESIDUALS
@@ -64,7 +65,7 @@ def test_other_unknown_keys_stay_as_transformers_needs_them(tmp_path):
         ({"dropout": 1.5}, r"dropout=1.5: expected a probability"),
         ({"encoder_layers": 0}, r"encoder_layers=0: expected at least 1"),
         ({"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 3}, "odd.*positions='learned'"),
-        ({"decoder_vocab_size": 7}, r"decoder_vocab_size=7: set share_encoder_decoder_embeddings=False"),
+        ({"decoder_vocab_size": 7}, r"decoder_vocab_size=7: set both to the same number, or share_encoder_"),
         ({"norm_eps": 0.0}, "norm_eps=0.0"),
     ],
 )
@@ -87,6 +88,15 @@ def test_words_and_registries_are_the_same():
 def test_a_word_that_no_class_stands_for_is_refused():
     with pytest.raises(StrictDataclassError, match="residual"):
         tiny_config(residual="sandwich")
+
+
+@pytest.mark.parametrize("field, value, message", [("vocab_size", 8000, "set both to"), ("d_model", 250, "divides")])
+def test_a_contradiction_set_later_is_told_before_a_training(field, value, message):
+    """Not by its first checkpoint, which could not be saved."""
+    config = VanillaTransformerConfig.preset("small")
+    setattr(config, field, value)
+    with pytest.raises(ValueError, match=message):
+        VanillaTransformerForSeq2SeqLM(config)
 
 
 def test_a_near_miss_set_later_is_not_saved(tmp_path):

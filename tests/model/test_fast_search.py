@@ -17,7 +17,7 @@ from transformers import (
 from transformers.generation import BaseStreamer, RepetitionPenaltyLogitsProcessor
 
 from vanilla_transformer.model import search, steps
-from vanilla_transformer.model.attention import scaled_dot_product_attention
+from vanilla_transformer.model.attention import CrossAttention, MultiHeadAttention, scaled_dot_product_attention
 
 POSITIONS = ["sinusoidal", "learned", "rotary", "relative", "none"]
 SETTINGS = [
@@ -219,14 +219,69 @@ def subclassed(model):
     model.__class__ = type("Mine", (type(model),), {})
 
 
-@pytest.mark.parametrize(
-    "touch", [broken_forward, hooked, observed, another_kernel, subclassed, torch.nn.Module.train]
-)
+def another_layer(model):
+    subclassed(model.model.decoder.layers[0])
+
+
+def another_attention(model):
+    subclassed(model.model.decoder.layers[1].cross_attn)
+
+
+def another_scale(model):
+    model.model.decoder.layers[0].self_attn.scaling *= 2
+
+
+TOUCHES = [broken_forward, hooked, observed, another_kernel, subclassed, another_layer, another_attention]
+
+
+@pytest.mark.parametrize("touch", [*TOUCHES, another_scale, torch.nn.Module.train])
 def test_a_model_that_was_changed_takes_the_long_road(touch, used):
     model = ending(2.0)
     touch(model)
     model.generate(random_ids(2, 5), max_new_tokens=4)
     assert not used
+
+
+@pytest.mark.parametrize("attention", [MultiHeadAttention, CrossAttention])
+def test_a_method_that_all_have_in_place_of_ours_is_called(attention, used, monkeypatch):
+    forward, called = attention.forward, []
+
+    def watched(self, *args, **more):
+        called.append(self)
+        return forward(self, *args, **more)
+
+    monkeypatch.setattr(attention, "forward", watched)
+    ending(2.0).generate(random_ids(2, 5), max_new_tokens=4)
+    assert called and not used
+
+
+class Rounded(torch.Tensor):
+    """As torchao's weights are: those of a plain layer by its type, and known to few functions of torch."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function in (torch.cat, torch.addmv, torch.Tensor.mv, torch.mm, torch.addmm):
+            raise NotImplementedError(f"{function} of rounded numbers")
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        return result.as_subclass(torch.Tensor) if function is torch.nn.functional.linear else result
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_weights_of_another_type_are_multiplied_by_their_layers(beams, used):
+    model, ids = ending(2.0), random_ids(1, 5)
+    expected = model.generate(ids, num_beams=beams, max_new_tokens=8)
+    for part in model.model.decoder.layers.modules():
+        if isinstance(part, torch.nn.Linear):
+            part.weight = torch.nn.Parameter(part.weight.detach().as_subclass(Rounded), requires_grad=False)
+    assert torch.equal(model.generate(ids, num_beams=beams, max_new_tokens=8), expected) and len(used) == 2
+
+
+@pytest.mark.parametrize("start", [1, [1, 1], [1, 7]])
+def test_a_start_of_each_row_beside_a_prompt(start):
+    """As transformers know it: it stands before a prompt that has none."""
+    prompt = torch.tensor([[7, 8], [7, 8]])
+    output = MODEL.generate(random_ids(2, 5), decoder_input_ids=prompt, decoder_start_token_id=start, max_new_tokens=3)
+    assert output.shape[1] <= 6
 
 
 def test_a_look_inside_leaves_the_short_road_open(used):

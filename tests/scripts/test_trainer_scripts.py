@@ -8,10 +8,21 @@ import sys
 
 import pytest
 import torch
+from family import ARCHITECTURES as FAMILY
+from family import build
 from foreign_models import ARCHITECTURES
 from safetensors.torch import load_file
 from tiny import ENGLISH, FRENCH, ROOT, random_ids, run_python, tiny_model
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    Trainer,
+    TrainingArguments,
+)
+
+from vanilla_transformer.data.vocabulary import learn_tokenizer
 
 PLAIN_SCRIPT = """
 import json, torch
@@ -87,6 +98,48 @@ def test_a_plain_script_fine_tunes(package, never_ending, tmp_path):
     batch["labels"] = batch["labels"].masked_fill(batch["labels"] == 0, -100)
     assert torch.equal(model(**batch).logits, torch.tensor(out["logits"]))
     assert model.generate(random_ids(1, 20)).shape[1] == 71
+
+
+COLLATORS = {"decoder-only": dict(mlm=False), "encoder-only": dict(mlm=True, mlm_probability=0.5, seed=0)}
+
+
+@pytest.mark.parametrize("architecture", FAMILY)
+def test_transformers_own_trainer_evaluates(architecture, tmp_path):
+    """It has a loss and labels only of batches that have all that `forward` calls a label."""
+    tokenizer = learn_tokenizer(ENGLISH, 300, template="masked", show_progress=False)
+    model = build(architecture, vocab_size=len(tokenizer))
+    rows = [{"input_ids": ids, "labels": ids} for ids in tokenizer(ENGLISH[:5])["input_ids"]]
+    if architecture == "encoder-decoder":
+        collate = DataCollatorForSeq2Seq(tokenizer)
+    else:
+        rows = [{"input_ids": row["input_ids"]} for row in rows]
+        collate = DataCollatorForLanguageModeling(tokenizer, **COLLATORS[architecture])
+    found = []
+    arguments = TrainingArguments(
+        str(tmp_path / "out"),
+        max_steps=2,
+        use_cpu=True,
+        per_device_eval_batch_size=8,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_steps=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_loss",
+        greater_is_better=False,
+        disable_tqdm=True,
+        report_to="none",
+    )
+    trainer = Trainer(
+        model, arguments, collate, rows, rows, processing_class=tokenizer,
+        compute_metrics=lambda prediction: found.append(prediction.label_ids) or {"seen": 1.0},
+    )  # fmt: skip
+    trainer.train()
+    metrics = trainer.evaluate()
+    assert metrics["eval_seen"] == 1.0 and len(found[-1]) == 5
+    if architecture != "encoder-only":  # whose masks are others each time
+        batch = collate(rows)
+        with torch.no_grad():
+            assert metrics["eval_loss"] == pytest.approx(model.eval()(**batch).loss.item(), rel=1e-5)
 
 
 def run_translation(tmp_path, launcher, model, parallel_files, *more):

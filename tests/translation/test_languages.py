@@ -63,6 +63,26 @@ def test_a_model_that_was_saved_for_one_language_needs_no_telling(many, tmp_path
     assert load_translator(tmp_path)([TEXT])[0].tokens == translator([TEXT])[0].tokens
 
 
+def test_a_translation_that_is_given_is_of_the_language_that_the_model_says(many, tmp_path):
+    """Only the model was saved with it; transformers would take the source's for that of a target, or fail."""
+    architecture, folder = many
+    translator = load_translator(folder, src_lang=architecture.source, tgt_lang=architecture.target)
+    expected = collect_attention(translator.model, translator.tokenizer, TEXT, TEXT).next_tokens
+    translator.model.save_pretrained(tmp_path)
+    translator.tokenizer.tgt_lang = None
+    translator.tokenizer.save_pretrained(tmp_path)
+    loaded = load_translator(tmp_path, src_lang=architecture.source)
+    assert loaded.tokenizer.tgt_lang == architecture.target
+    assert collect_attention(loaded.model, loaded.tokenizer, TEXT, TEXT).next_tokens == expected
+
+
+def test_a_language_by_the_name_of_its_token(tmp_path):
+    model, tokenizer = ARCHITECTURES["m2m100"].build(tmp_path)
+    set_languages(model, tokenizer, "__en__", "__fr__")
+    assert (tokenizer.src_lang, tokenizer.tgt_lang) == ("en", "fr")
+    assert model.generation_config.forced_bos_token_id == tokenizer.convert_tokens_to_ids("__fr__")
+
+
 def test_a_model_of_one_language_refuses_them(model_dir):
     with pytest.raises(ValueError, match=r"knows none.* leave --src-lang and --tgt-lang out"):
         load_translator(model_dir, tgt_lang="fr")

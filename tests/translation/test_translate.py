@@ -101,7 +101,8 @@ def test_truncation_on_request_is_counted(learned, monkeypatch):
     "options, message",
     [({"num_beams": 0}, "num_beams=0, expected at least 1"),
      ({"num_beams": 2, "n_best": 3}, "n_best=3 with num_beams=2"),
-     ({"num_beams": 1, "scores": True}, "scores are those of beam search")],
+     ({"num_beams": 1, "scores": True}, "scores are those of beam search"),
+     ({"num_beams": 1, "length_penalty": 0.6}, "length_penalty=0.6 is a matter of beam search: got num_beams=1")],
 )  # fmt: skip
 def test_options_that_do_not_fit(translator, options, message):
     with pytest.raises(ValueError, match=message):

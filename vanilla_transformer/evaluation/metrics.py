@@ -31,7 +31,8 @@ def check_sides(hypotheses: Sequence[str], references: Sequence[str]) -> None:
 def translation_scores(
     hypotheses: Sequence[str], references: Sequence[str], names: Sequence[str] = tuple(METRICS)
 ) -> list[Score]:
-    """Corpus scores of cased, detokenised text: BLEU (13a) and chrF2, the higher the better, and TER, the lower.
+    """Corpus scores of detokenised text: BLEU (13a) and chrF2, cased, the higher the better, and TER, which sacreBLEU
+    takes of lower-cased text, the lower.
 
     Raises:
         ValueError: if there are no sentences, or not as many hypotheses as references.

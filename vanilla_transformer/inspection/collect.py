@@ -59,14 +59,15 @@ def attention_to(
 ) -> AttentionMaps:
     """The maps of a source and a target that is given, as text, and as the `tokens` that a model has said if known."""
     check(model, source)
-    batch = tokenizer([source], text_target=[target], return_tensors="pt", verbose=False).to(model.device)
-    said = batch.pop("labels")  # (1, T)
-    if tokens is not None:
-        said = said.new_tensor([tokens])
+    batch = tokenizer([source], return_tensors="pt", verbose=False).to(model.device)
+    if tokens is None:
+        tokens = tokenizer(text_target=[target], verbose=False)["input_ids"][0]
+    else:
         end, limit = tokenizer.eos_token_id, position_limit(model.get_decoder(), model.config)
         # The last word of a translation that was cut is read as well.
         if end is not None and end not in tokens[-1:] and len(tokens) != limit:
-            said = said.new_tensor([[*tokens, end]])
+            tokens = [*tokens, end]
+    said = batch["input_ids"].new_tensor([list(tokens)])  # (1, T)
     sides = ("source", batch["input_ids"], model.get_encoder()), ("target", said, model.get_decoder())
     for side, ids, stack in sides:
         limit = position_limit(stack, model.config)

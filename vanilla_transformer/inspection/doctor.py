@@ -250,7 +250,8 @@ def every_weight_learns(patient: Patient) -> None:
 def a_batch_is_its_parts(patient: Patient) -> str | None:
     """The loss of a batch is the sum of its parts', each divided by the labels of all, with padding and smoothing."""
     model = patient.model
-    if not {"num_items_in_batch", "label_smoothing"} <= set(inspect.signature(model.forward).parameters):
+    known = {*inspect.signature(model.forward).parameters, *getattr(model, "keywords", ())}
+    if not {"num_items_in_batch", "label_smoothing"} <= known:
         return "left out: the loss of this model does not know the labels of other parts"
     labels = patient.target.clone()
     labels[0, 2:] = IGNORED_LABEL

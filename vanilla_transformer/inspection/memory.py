@@ -47,7 +47,7 @@ def forget_peak() -> bool:
 
 
 def resident(field: str) -> float | None:
-    """MB, of /proc/self/status; `None` where there is no such file."""
+    """MB, of /proc/self/status, which counts in 1,024 bytes; `None` where there is no such file."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
-    return next((int(line.split()[1]) / 1e3 for line in lines if line.startswith(f"{field}:")), None)
+    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(f"{field}:")), None)

@@ -1,6 +1,5 @@
 """From one folder to another: model and tokenizer, ready for `translate`, the pipeline and the Auto classes."""
 
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -20,10 +19,11 @@ def convert(
 
     Args:
         source: a folder or a Hub id; a Marian checkpoint for `to="vanilla"`, one of ours for `to="marian"`.
-        overwrite: replace a model that is in `output`, once the new one is complete.
+        overwrite: replace the folder `output`, with all of its files, once the new model is complete.
 
     Raises:
-        FileExistsError: if `output` has content that must not be replaced.
+        FileExistsError: if `output` has content that must not be replaced: the source, folders such as checkpoints or
+            `.git`, or no model.
         OSError: if there is no such model, or no tokenizer beside it.
         ValueError: if it cannot be converted; all reasons at once.
     """
@@ -39,7 +39,7 @@ def convert(
         model.save_pretrained(half)
         tokenizer.save_pretrained(half)
         if output.exists():
-            shutil.rmtree(output)
+            output.rename(Path(folder) / "before")  # and is deleted with it
         half.rename(output)
     return model
 
@@ -56,3 +56,7 @@ def check_output(source: Path, output: Path, overwrite: bool) -> None:
         raise FileExistsError(f"{output} exists: replace it with --overwrite, or choose another folder with -o")
     if not (output / "config.json").exists():
         raise FileExistsError(f"{output} holds something that is no model: choose another folder with -o")
+    if folders := sorted(path.name for path in output.iterdir() if path.is_dir()):
+        raise FileExistsError(
+            f"{output} holds more than a model ({', '.join(folders)}): choose another folder with -o"
+        )

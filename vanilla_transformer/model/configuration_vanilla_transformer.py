@@ -246,7 +246,8 @@ class VanillaTransformerConfig(FamilyConfig):
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             problems.append(
                 f"share_encoder_decoder_embeddings=True needs one vocabulary, but vocab_size={self.vocab_size} and "
-                f"decoder_vocab_size={self.decoder_vocab_size}: set share_encoder_decoder_embeddings=False"
+                f"decoder_vocab_size={self.decoder_vocab_size}: set both to the same number, or "
+                "share_encoder_decoder_embeddings=False"
             )
         if not self.is_encoder_decoder:
             problems.append("is_encoder_decoder=False: this configuration describes an encoder-decoder")

@@ -198,7 +198,8 @@ class LengthLimitMixin(GenerationMixin):
         """Tokens before the first generated one: the start token, which `generate` sets before a prompt without it."""
         if decoder_input_ids is None:
             return 1
-        has_start = start_token_id is None or bool((decoder_input_ids[:, 0] == start_token_id).any())
+        first = decoder_input_ids[:, 0]
+        has_start = start_token_id is None or bool((first == first.new_tensor(start_token_id)).any())
         return decoder_input_ids.shape[1] + (0 if has_start else 1)
 
     @staticmethod

@@ -3,10 +3,18 @@
 
 import torch
 from torch import nn
+from transformers.utils import TransformersKwargs
 
 from .linear import Linear, is_plain, is_untouched
 from .loss import cross_entropy, linear_cross_entropy
 from .stacks import VanillaTransformerPreTrainedModel
+
+
+class LossKwargs(TransformersKwargs, total=False):
+    """Keywords of `forward` beside its parameters: see `VanillaTransformerPreTrainedModel.keywords`."""
+
+    label_smoothing: float
+    shift_labels: torch.Tensor
 
 
 class LanguageModel(VanillaTransformerPreTrainedModel):
@@ -15,6 +23,7 @@ class LanguageModel(VanillaTransformerPreTrainedModel):
     _tp_plan = {"lm_head": "colwise_gather_output"}
     _fsdp_plan = {"lm_head": "keep_full_weight"}
     embeddings = "model.embed_tokens.weight"  # the matrix that the head is tied to
+    keywords: tuple[str, ...] = ("label_smoothing",)
 
     def add_head(self, vocab_size: int):
         """Called by constructors, once `self.model` is there."""

@@ -18,8 +18,11 @@ def token_of(tokenizer: PreTrainedTokenizerBase, language: str) -> str:
 
 
 def languages(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    names = (token.strip("_") for token in tokens(tokenizer))
-    return [name for name in names if name[:1].isalpha()]
+    return [name for name in map(name_of, tokens(tokenizer)) if name[:1].isalpha()]
+
+
+def name_of(token: str) -> str:
+    return token.strip("_")
 
 
 def tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:

@@ -101,8 +101,9 @@ class Linear(nn.Linear):
 
 
 def is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a module computes x W^T + b and nothing else: no adapter, no rounded matrix."""
-    return type(module) in (nn.Linear, Linear)
+    """Whether a module computes x W^T + b and nothing else: no adapter, no rounded matrix (torchao's is a weight of
+    another type)."""
+    return type(module) in (nn.Linear, Linear) and type(module.weight) in (torch.Tensor, nn.Parameter)
 
 
 def is_untouched(module: nn.Module) -> bool:

@@ -27,7 +27,7 @@ from transformers.utils import GENERATION_CONFIG_NAME, TransformersKwargs, can_r
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding import LengthLimitMixin, paper_generation_config
-from .head import LanguageModel
+from .head import LanguageModel, LossKwargs
 from .loss import shift_right
 from .stacks import Decoder, Encoder, VanillaTransformerPreTrainedModel
 
@@ -197,10 +197,9 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, LanguageModel, EncoderDec
         labels=None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
-        label_smoothing: float = 0.0,
         skip_logits: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[LossKwargs],
     ) -> Seq2SeqLMOutput:
         """input_ids: (B, S), decoder_input_ids or labels: (B, T) -> logits (B, T, V), and the loss.
 
@@ -208,6 +207,7 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, LanguageModel, EncoderDec
             labels: target ids that end with `</s>`, -100 for padding; the decoder's inputs are made from them.
             logits_to_keep, label_smoothing, skip_logits, num_items_in_batch: see `LanguageModel.logits_and_loss`.
         """
+        label_smoothing = kwargs.pop("label_smoothing", 0.0)
         self.check_keywords(kwargs)
         if labels is not None:
             use_cache = False

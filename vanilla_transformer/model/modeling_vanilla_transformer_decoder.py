@@ -21,7 +21,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import MultiHeadAttention
 from .configuration_vanilla_transformer import VanillaTransformerDecoderConfig
-from .head import LanguageModel
+from .head import LanguageModel, LossKwargs
 from .layers import EncoderLayer
 from .loss import shift_left
 from .stacks import Stack, VanillaTransformerPreTrainedModel
@@ -116,13 +116,11 @@ class VanillaTransformerForCausalLM(LanguageModel, DecoderOnly, GenerationMixin)
         past_key_values: Cache | None = None,
         inputs_embeds=None,
         labels=None,
-        shift_labels=None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
-        label_smoothing: float = 0.0,
         skip_logits: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[LossKwargs],
     ) -> CausalLMOutputWithPast:
         """input_ids: (B, T) -> logits (B, T, V) of the token that follows each, and the loss.
 
@@ -131,6 +129,8 @@ class VanillaTransformerForCausalLM(LanguageModel, DecoderOnly, GenerationMixin)
             shift_labels: shifted already, in place of `labels`, as trainings that split a sequence have them.
             logits_to_keep, label_smoothing, skip_logits, num_items_in_batch: see `LanguageModel.logits_and_loss`.
         """
+        label_smoothing = kwargs.pop("label_smoothing", 0.0)
+        shift_labels = kwargs.pop("shift_labels", None)
         self.check_keywords(kwargs)
         if shift_labels is None and labels is not None:
             shift_labels = shift_left(labels)

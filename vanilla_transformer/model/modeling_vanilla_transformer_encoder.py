@@ -11,10 +11,10 @@
 from typing import Unpack
 
 from transformers.modeling_outputs import MaskedLMOutput
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import can_return_tuple
 
 from .configuration_vanilla_transformer import VanillaTransformerEncoderConfig
-from .head import LanguageModel
+from .head import LanguageModel, LossKwargs
 from .stacks import Encoder, VanillaTransformerPreTrainedModel
 
 
@@ -49,10 +49,9 @@ class VanillaTransformerForMaskedLM(LanguageModel, EncoderOnly):
         attention_mask=None,
         inputs_embeds=None,
         labels=None,
-        label_smoothing: float = 0.0,
         skip_logits: bool = False,
         num_items_in_batch=None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[LossKwargs],
     ) -> MaskedLMOutput:
         """input_ids: (B, S) -> logits (B, S, V), and the loss.
 
@@ -60,6 +59,7 @@ class VanillaTransformerForMaskedLM(LanguageModel, EncoderOnly):
             labels: the tokens behind the masks, -100 everywhere else; nothing is shifted.
             label_smoothing, skip_logits, num_items_in_batch: see `LanguageModel.logits_and_loss`.
         """
+        label_smoothing = kwargs.pop("label_smoothing", 0.0)
         self.check_keywords(kwargs)
         outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         logits, loss = self.logits_and_loss(

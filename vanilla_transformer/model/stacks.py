@@ -41,6 +41,13 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
+    # What `forward` knows and has no parameter for: transformers' `Trainer` takes each parameter with "label" in its
+    # name for labels that every batch must have, and evaluates without a loss where one is missing.
+    keywords: tuple[str, ...] = ()
+
+    def __init__(self, config: FamilyConfig, *args, **kwargs):
+        config.validate_architecture()  # fields may have been set since the configuration was made
+        super().__init__(config, *args, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -81,7 +88,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         """
         unknown = [name for name in kwargs if name not in PASSED_ON]
         if unknown:
-            reject_near_misses(unknown, tuple(inspect.signature(self.forward).parameters))
+            reject_near_misses(unknown, (*inspect.signature(self.forward).parameters, *self.keywords))
             logger.warning_once(f"forward does not know {', '.join(unknown)}: ignored")
 
     def save_pretrained(self, save_directory, **kwargs):

@@ -13,7 +13,7 @@ from types import MethodType
 import torch
 from torch import nn
 
-from .attention import MultiHeadAttention
+from .attention import CrossAttention, MultiHeadAttention
 from .layers import FEED_FORWARDS, RESIDUALS, DecoderLayer, Dropout, LayerNorm
 from .linear import OneDNNLinear, goes_to_onednn, is_plain, linear
 from .positions import rotate
@@ -22,6 +22,15 @@ ROOM = 16  # for how many steps more the memory is made larger
 LARGE = 2**17  # numbers of a matrix that is not copied
 PART = 2**13  # tokens whose logits are computed at a time where that takes memory of its own
 FORMULAS = (*FEED_FORWARDS.values(), *RESIDUALS.values())
+WRITTEN_OUT = {part: part.forward for part in (DecoderLayer, MultiHeadAttention, CrossAttention)}
+
+
+def is_written_out(layer: nn.Module) -> bool:
+    """Whether a layer and its attentions are what `LayerStep` computes by itself: no other class, method or scale."""
+    parts = (layer, DecoderLayer), (layer.self_attn, MultiHeadAttention), (layer.cross_attn, CrossAttention)
+    return all(type(part) is known and known.forward is WRITTEN_OUT[known] for part, known in parts) and all(
+        part.scaling == part.head_dim**-0.5 for part in (layer.self_attn, layer.cross_attn)
+    )
 
 
 class Steps:
@@ -119,7 +128,7 @@ class LayerStep:
         reader = layer.cross_attn
         self.source_query, self.source_output = lean(reader.q_proj), lean(reader.o_proj)
         self.keys, self.values = (reader.split_heads(part(source)) for part in (reader.k_proj, reader.v_proj))
-        self.scaling, self.head_dim, self.beams = reader.scaling, reader.head_dim, beams
+        self.scaling, self.head_dim, self.beams = reader.scaling, reader.head_dim, beams  # of equation 1, both alike
         self.past = source.new_empty(len(source), 0, 2 * source.shape[-1])  # `Steps.make_room` makes room in it
 
     def remember(self, past: torch.Tensor) -> None:

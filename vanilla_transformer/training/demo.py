@@ -5,29 +5,39 @@ import time
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 
 from datasets import Dataset
 
 from ..evaluation import exact_match, translation_scores
 from ..evaluation.alignments import score_alignments
 from ..translation import load_translator
+from .checkpoints import checkpoints
 from .recipe import load_recipe
-from .train import train
+from .run_folder import check_same_recipe, is_finished, state_of
+from .splits import load_splits
+from .train import TrainingResult, train
 
 SHOWN = 8  # held-out sentences shown with their translations
 
 
-def demo(run: Path, *, overwrite: bool = False) -> int:
+def demo(run: Path, *, resume: bool = False, overwrite: bool = False) -> int:
     """Train the recipe `phrasebook`, score its test set by beam search, show translations; the exit code is 0, or 130
     when it was interrupted.
 
     `run`/demo.json holds the scores: BLEU and exact match in percent, over all and per family of templates;
     `run`/test.en and test.fr the test set.
+
+    Args:
+        resume: go on wherever it stopped: with the training, or with what comes after it.
+
+    Raises:
+        FileExistsError, ValueError: those of `train`.
     """
     start = time.perf_counter()
-    result = train(load_recipe("phrasebook"), run, overwrite=overwrite)
+    result = trained(run, resume, overwrite)
     if result.model is None:
-        print(f"interrupted; train on with: vanilla-transformer train phrasebook -o {run} --resume")
+        print(f"interrupted; go on with: vanilla-transformer demo -o {quote(str(run))} --resume")
         return 130
     test = result.splits["test"]
     translator = load_translator(result.model)
@@ -55,7 +65,8 @@ def demo(run: Path, *, overwrite: bool = False) -> int:
     links = score_alignments(translator, sources, references, test["links"])
     print(f"{'words':<24} {links}")
     seconds = time.perf_counter() - start
-    print(f"{seconds:.0f} s from corpus to scores. Use the checkpoint in three lines of Python:\n")
+    begun = "where it stopped" if resume else "corpus"
+    print(f"{seconds:.0f} s from {begun} to scores. Use the checkpoint in three lines of Python:\n")
     print("    import vanilla_transformer")
     print("    from transformers import pipeline")
     print(f'    print(pipeline("translation", model="{result.model}")("{sources[0]}"))\n')
@@ -67,6 +78,15 @@ def demo(run: Path, *, overwrite: bool = False) -> int:
     }
     (run / "demo.json").write_text(json.dumps(facts, indent=2), "utf-8")
     return 0
+
+
+def trained(run: Path, resume: bool, overwrite: bool) -> TrainingResult:
+    recipe = load_recipe("phrasebook")
+    whole = checkpoints(run) if resume and not overwrite else []
+    if whole and is_finished(run, state := state_of(whole[-1])):
+        check_same_recipe(recipe, run)
+        return TrainingResult(run, run / "model", state.global_step, load_splits(recipe.corpus))
+    return train(recipe, run, resume=resume, overwrite=overwrite)
 
 
 def exact_by_family(test: Dataset, translations: list[str]) -> dict[str, tuple[int, float]]:

@@ -3,7 +3,7 @@
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..model.language_tokens import languages, token_of
+from ..model.language_tokens import languages, name_of, token_of
 from .alignments import start_token
 
 logger = logging.get_logger(__name__)
@@ -31,13 +31,14 @@ def set_languages(
             logger.warning(f"{told}, as texts are read as they are")
         return
     if src_lang:
-        token_of(tokenizer, src_lang)
-        tokenizer.src_lang = src_lang
+        tokenizer.src_lang = name_of(token_of(tokenizer, src_lang))
     if tgt_lang:
         model.generation_config.forced_bos_token_id = tokenizer.convert_tokens_to_ids(token_of(tokenizer, tgt_lang))
-        tokenizer.tgt_lang = tgt_lang
-    begins = says_language(tokenizer, start_token(model))  # as mBART of one pair does
-    if model.generation_config.forced_bos_token_id is None and not begins:
+    first = model.generation_config.forced_bos_token_id
+    said = language_said(tokenizer, start_token(model) if first is None else first)  # the former by mBART of one pair
+    if said:
+        tokenizer.tgt_lang = said  # of texts that are given as translations; what was saved with it may be another one
+    elif first is None:
         raise ValueError(
             f"this model translates between many languages, from {tokenizer.src_lang} as it was saved, and was not "
             f"told into which: name them, such as --src-lang {tokenizer.src_lang} --tgt-lang {languages(tokenizer)[0]}"
@@ -58,5 +59,7 @@ def beginning(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str
     return None
 
 
-def says_language(tokenizer: PreTrainedTokenizerBase, token: int | None) -> bool:
-    return token is not None and tokenizer.convert_ids_to_tokens(token) in languages(tokenizer)
+def language_said(tokenizer: PreTrainedTokenizerBase, token: int | None) -> str | None:
+    """The language that a translation is in which begins with this token, if it is that of one."""
+    name = None if token is None else name_of(tokenizer.convert_ids_to_tokens(token))
+    return name if name in languages(tokenizer) else None

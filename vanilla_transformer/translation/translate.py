@@ -167,8 +167,9 @@ class Translator:
             settings["length_penalty"] = length_penalty
         if length_penalty is not None and not math.isfinite(length_penalty):
             raise ValueError(f"got length_penalty={length_penalty}, expected a finite number")
-        if scores and num_beams == 1:
-            raise ValueError("scores are those of beam search: got num_beams=1, expected at least 2")
+        if num_beams == 1 and (scores or length_penalty is not None):
+            what = "scores are those" if scores else f"length_penalty={length_penalty} is a matter"
+            raise ValueError(f"{what} of beam search: got num_beams=1, expected at least 2")
         if num_beams == 1:
             settings |= {"length_penalty": None, "early_stopping": None}  # unused, and generate would warn of them
 
@@ -322,7 +323,8 @@ class Translator:
         # Of the two, the one that is heard where a checkpoint sets the other.
         output = self.model.generate(**inputs, **settings, max_new_tokens=limit - 1, max_length=None)
         sequences = output if isinstance(output, torch.Tensor) else output.sequences  # with scores, where asked for
-        texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
+        # As the pipeline and `pieces` do it: saved tokenizers may ask for "Vrai?" in place of "Vrai ?", a word fewer.
+        texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         scores = getattr(output, "sequences_scores", None)
         scores = [None] * len(texts) if scores is None else scores.tolist()
         config = self.model.generation_config
