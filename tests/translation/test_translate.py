@@ -8,7 +8,7 @@ from foreign_models import ARCHITECTURES, ONE
 from tiny import ENGLISH, tiny_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer.translation import Translator, files, load_translator, parts, translate
+from vanilla_transformer.translation import Translation, Translator, files, load_translator, parts, translate
 from vanilla_transformer.translation.alignments import AlignmentHeads
 
 MIXED = [ENGLISH[0], "", "A dog.", "   ", *ENGLISH[1:4], "cat " * 12]
@@ -112,6 +112,15 @@ def test_options_that_do_not_fit(translator, options, message):
 def test_nothing_in_nothing_out(translator):
     assert translator([]) == []
     assert [t.text for t in translator(["", " "])] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    "columns, line", [((False, False), "a\tb c d\n"), ((True, True), "a\u00a0b\u00a0c d\t-0.5000\t0-0 1-1\n")]
+)
+def test_a_line_and_its_columns_stay_so_whatever_a_model_says(columns, line):
+    """Links number words between plain spaces: "a<TAB>b<line separator>c" is the first one."""
+    said = Translation("a\tb\u2028c d", score=-0.5, links=[(0, 0), (1, 1)])
+    assert files.as_line(said, *columns) == line
 
 
 def test_a_lone_surrogate(translator):

@@ -167,7 +167,10 @@ def text_of(candidates: list[list[Translation]], scores: bool, alignments: bool)
 
 
 def as_line(translation: Translation, with_score: bool, with_links: bool) -> str:
-    columns = [" ".join(translation.text.splitlines())]  # a line stays a line, whatever the model says
+    text, space = translation.text, " "
+    if with_score or with_links:  # a TAB would be one column more, and a plain space one word more than links have
+        text, space = text.replace("\t", "\n"), "\u00a0"
+    columns = [space.join(text.splitlines())]  # a line stays a line, whatever the model says
     if with_score:
         columns.append("" if translation.score is None else f"{translation.score:.4f}")
     if with_links:
