@@ -27,7 +27,7 @@ from transformers.utils import GENERATION_CONFIG_NAME, TransformersKwargs, can_r
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding import LengthLimitMixin, paper_generation_config
-from .head import LanguageModel, LossKwargs
+from .head import LanguageModel
 from .loss import shift_right
 from .stacks import Decoder, Encoder, VanillaTransformerPreTrainedModel
 
@@ -199,7 +199,7 @@ class VanillaTransformerForSeq2SeqLM(LengthLimitMixin, LanguageModel, EncoderDec
         logits_to_keep: int | torch.Tensor = 0,
         skip_logits: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Unpack[LossKwargs],
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """input_ids: (B, S), decoder_input_ids or labels: (B, T) -> logits (B, T, V), and the loss.
 

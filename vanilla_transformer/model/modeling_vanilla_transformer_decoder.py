@@ -21,7 +21,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import MultiHeadAttention
 from .configuration_vanilla_transformer import VanillaTransformerDecoderConfig
-from .head import LanguageModel, LossKwargs
+from .head import LanguageModel
 from .layers import EncoderLayer
 from .loss import shift_left
 from .stacks import Stack, VanillaTransformerPreTrainedModel
@@ -102,6 +102,8 @@ class VanillaTransformerDecoderModel(DecoderOnly, Stack):
 class VanillaTransformerForCausalLM(LanguageModel, DecoderOnly, GenerationMixin):
     """p(token | tokens before it): the decoder's stack and the projection to logits  (sections 3.1 and 3.4)."""
 
+    keywords = ("label_smoothing", "shift_labels")
+
     def __init__(self, config: VanillaTransformerDecoderConfig):
         super().__init__(config)
         self.model = VanillaTransformerDecoderModel(config)
@@ -120,7 +122,7 @@ class VanillaTransformerForCausalLM(LanguageModel, DecoderOnly, GenerationMixin)
         logits_to_keep: int | torch.Tensor = 0,
         skip_logits: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Unpack[LossKwargs],
+        **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
         """input_ids: (B, T) -> logits (B, T, V) of the token that follows each, and the loss.
 

@@ -11,10 +11,10 @@
 from typing import Unpack
 
 from transformers.modeling_outputs import MaskedLMOutput
-from transformers.utils import can_return_tuple
+from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_vanilla_transformer import VanillaTransformerEncoderConfig
-from .head import LanguageModel, LossKwargs
+from .head import LanguageModel
 from .stacks import Encoder, VanillaTransformerPreTrainedModel
 
 
@@ -51,7 +51,7 @@ class VanillaTransformerForMaskedLM(LanguageModel, EncoderOnly):
         labels=None,
         skip_logits: bool = False,
         num_items_in_batch=None,
-        **kwargs: Unpack[LossKwargs],
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
         """input_ids: (B, S) -> logits (B, S, V), and the loss.
 
