@@ -137,13 +137,17 @@ class FamilyConfig(PreTrainedConfig):
 
     def validate_architecture(self):
         """Called by transformers after construction and before saving."""
-        problems = self.problems()
+        # What was set since and is nearly a field could not be loaded again.
+        self.refuse([*near_misses(vars(self), self.field_names()), *self.problems()])
+
+    def refuse(self, problems: list[str]) -> None:
+        """Raise `ValueError` if there are any."""
         if problems:
             raise ValueError(f"invalid {type(self).__name__}: " + "; ".join(problems))
 
     def problems(self) -> list[str]:
         """What contradicts what: fields, values and remedy, one sentence each."""
-        problems = near_misses(vars(self), self.field_names())  # set after construction: it could not be loaded again
+        problems: list[str] = []
         for name in self.size_fields["heads"]:
             heads = getattr(self, name)
             if heads < 1 or self.d_model % heads:

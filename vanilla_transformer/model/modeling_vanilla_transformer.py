@@ -42,6 +42,13 @@ class EncoderDecoder(VanillaTransformerPreTrainedModel):
         "AutoModelForSeq2SeqLM": "modeling_vanilla_transformer.VanillaTransformerForSeq2SeqLM",
     }
 
+    def __init__(self, config: VanillaTransformerConfig, *args, **kwargs):
+        if config.share_encoder_decoder_embeddings:
+            config.decoder_vocab_size = (
+                config.vocab_size
+            )  # which may have been set since: it counts those of both sides
+        super().__init__(config, *args, **kwargs)
+
     def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
         """Called by `resize_token_embeddings`: both sides of one vocabulary, or the source side of two."""
         if self.config.share_encoder_decoder_embeddings:
