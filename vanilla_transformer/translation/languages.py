@@ -13,7 +13,8 @@ def set_languages(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, src_lang: str | None, tgt_lang: str | None
 ) -> None:
     """The tokenizer marks sources as `src_lang`; the model begins with the token of `tgt_lang`. Without them, both
-    stay as they were saved. T5 and Marian are told by what each source begins with: a warning says so.
+    stay as they were saved, but for the tokenizer's language of targets, which is the one that the model says. T5 and
+    Marian are told by what each source begins with: a warning says so.
 
     Raises:
         ValueError: for languages that the tokenizer has no token for, or that are told otherwise, and if a model that
