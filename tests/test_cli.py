@@ -164,6 +164,57 @@ def test_parts_of_which_nobody_knows_are_not_joined(model_dir, tmp_path, capsys)
     assert not output.exists()
 
 
+@pytest.mark.parametrize("foreign", ["notes.txt", "0.txt", "000000.txt.gz"])
+def test_a_folder_of_the_name_of_parts_is_not_deleted(foreign, model_dir, tmp_path, capsys):
+    source, output, folder = lines(tmp_path / "a", ENGLISH), tmp_path / "out", tmp_path / "out.parts"
+    folder.mkdir()
+    (folder / foreign).write_text("precious")
+    told = error_of(capsys, "translate", model_dir, source, "-o", output)
+    assert f"holds something else than parts of a translation ({foreign})" in told
+    assert [path.name for path in folder.iterdir()] == [foreign] and not output.exists()
+
+
+def test_what_comes_into_the_folder_of_parts_meanwhile_stays(model_dir, tmp_path, capsys, monkeypatch):
+    source, output, folder = lines(tmp_path / "a", ENGLISH), tmp_path / "out", tmp_path / "out.parts"
+    chunks = parts.Parts.chunks
+
+    def with_notes(self, *arguments):
+        yield from chunks(self, *arguments)
+        (folder / "notes").write_text("precious")
+
+    monkeypatch.setattr(parts.Parts, "chunks", with_notes)
+    assert run(capsys, "translate", model_dir, source, "-o", output, "--beams", 1)[0] == 0
+    assert output.exists() and [path.name for path in folder.iterdir()] == ["notes"]
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from vanilla_transformer.data.whole_files import held
+
+with held(Path(sys.argv[1]), "busy"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_translation_at_a_time_into_a_file(model_dir, tmp_path, capsys):
+    """Two of them would be mixed in its parts."""
+    source, output = lines(tmp_path / "a", ENGLISH), tmp_path / "out"
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(output)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as other:  # fmt: skip
+        assert other.stdout.readline() == "held\n"
+        told = error_of(capsys, "translate", model_dir, source, "-o", output, "--beams", 1)
+        assert f"another process is writing {output}: let it come to its end" in told and not output.exists()
+        other.kill()
+    assert run(capsys, "translate", model_dir, source, "-o", output, "--beams", 1)[0] == 0 and output.exists()
+
+
+def test_standard_input_is_read_but_once(model_dir, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\n")))
+    assert "got - 2 times, expected it once" in error_of(capsys, "translate", model_dir, "-", "-")
+
+
 def test_a_line_that_is_too_long_is_told_before_any_work(model_dir, tokenizer, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(parts, "PART", 2)
     monkeypatch.setattr(files, "PART", 2)
@@ -216,7 +267,10 @@ def test_a_vocabulary_is_not_learned_for_a_folder_that_is_taken(tmp_path, capsys
 def test_devices_and_links_stay_what_they_are(model_dir, tmp_path, capsys, expected):
     source, link, target = lines(tmp_path / "a", ENGLISH), tmp_path / "link", tmp_path / "target"
     device = ("translate", model_dir, source, "-o", "/dev/null", "--overwrite")
-    assert "is a device or a pipe" in error_of(capsys, *device)
+    assert "/dev/null is not a file of its own" in error_of(capsys, *device)
+    os.mkfifo(tmp_path / "pipe")
+    pipe = ("translate", model_dir, source, "-o", tmp_path / "pipe", "--overwrite")
+    assert "is a device or a pipe" in error_of(capsys, *pipe)
     target.write_text("old")
     link.symlink_to(target)
     assert run(capsys, "translate", model_dir, source, "-o", link, "--overwrite", "--beams", 2)[0] == 0
@@ -234,6 +288,8 @@ def test_devices_and_links_stay_what_they_are(model_dir, tmp_path, capsys, expec
 def test_several_processes_divide_files_into_one(model_dir, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(files, "processes_of_launch", lambda: SimpleNamespace(num_processes=2, process_index=0))
     source = lines(tmp_path / "a", ENGLISH)
+    missing = ("translate", model_dir, source.with_name("b"), "-o", tmp_path / "out")
+    assert "b does not exist" in error_of(capsys, *missing)
     assert "an output with -o" in error_of(capsys, "translate", model_dir, source)
     assert "name the files" in error_of(capsys, "translate", model_dir, "-o", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
@@ -419,6 +475,48 @@ def test_the_reader_of_a_pipe_may_leave(model_dir, tmp_path):
     assert "Traceback" not in result.stderr and "BrokenPipe" not in result.stderr
 
 
+@pytest.mark.parametrize("command", ["evaluate", "doctor"])
+def test_numbers_are_written_whoever_has_seen_enough(command, model_dir, tmp_path):
+    """`| head -0` ends the process when it prints; exit code 0 means that all was done."""
+    sides = [lines(tmp_path / "a.en", ENGLISH), lines(tmp_path / "a.fr", FRENCH)] if command == "evaluate" else []
+    words = [sys.executable, "-m", "vanilla_transformer", command, str(model_dir), *map(str, sides)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        ended = subprocess.run(
+            [*words, "--json", str(tmp_path / "scores.json")], stdout=closed, stderr=subprocess.PIPE
+        )
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert json.loads((tmp_path / "scores.json").read_text())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_disk_behind_standard_output(model_dir, tmp_path):
+    words = [
+        sys.executable,
+        "-m",
+        "vanilla_transformer",
+        "translate",
+        str(model_dir),
+        lines(tmp_path / "a", ENGLISH[:1]),
+    ]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1 and "error: [Errno 28] No space left on device" in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+
+
+def test_scores_behind_a_link(model_dir, tmp_path, capsys):
+    """The link stays one; what leads to standard output is not replaced, whatever stands behind it."""
+    sides, link = (lines(tmp_path / "a.en", ENGLISH), lines(tmp_path / "a.fr", FRENCH)), tmp_path / "link"
+    link.symlink_to(lines(tmp_path / "scores.json", ["old"]))
+    assert run(capsys, "evaluate", model_dir, *sides, "--json", link, "--overwrite")[0] == 0
+    assert link.is_symlink() and json.loads((tmp_path / "scores.json").read_text())
+    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        told = error_of(capsys, "evaluate", model_dir, *sides, "--json", name, "--overwrite")
+        assert f"{name} is not a file of its own" in told or "is a folder" in told
+
+
 def test_evaluate_looks_at_its_output_before_it_works(model_dir, tmp_path, capsys):
     source, reference = lines(tmp_path / "a.en", ENGLISH), lines(tmp_path / "a.fr", FRENCH)
     scores = lines(tmp_path / "scores.json", ["precious"])
@@ -427,6 +525,7 @@ def test_evaluate_looks_at_its_output_before_it_works(model_dir, tmp_path, capsy
     assert scores.read_text() == "precious\n"
     assert "is no folder" in error_of(capsys, *evaluate, tmp_path / "none" / "scores.json")
     assert "is a folder: name a file" in error_of(capsys, *evaluate, tmp_path)
+    assert "nothing can be written into /sys, choose another -o" in error_of(capsys, *evaluate, "/sys/scores.json")
 
 
 def test_errors_are_one_line(tmp_path, capsys, model_dir):

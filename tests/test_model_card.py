@@ -270,7 +270,9 @@ def test_what_is_told_of_our_models_is_what_their_cards_say(card):
             told[result["dataset"]["split"], name, "greedy" if how.startswith("greedy") else "beam 5"] = metric[
                 "value"
             ]
-    [row] = [line for line in README.splitlines() if f"`vanilla-transformer train {card.stem}`" in line and "|" in line]
+    [row] = [
+        line for line in README.splitlines() if f"`vanilla-transformer train {card.stem}`" in line and "|" in line
+    ]
     for name in ("BLEU", "BLEU-moses"):
         assert f"{told['test_2016_flickr', name, 'beam 5']:.1f}" in row, (name, row)
     parameters = int(re.search(r"([\d,]+) parameters, trained by", body)[1].replace(",", ""))

@@ -15,12 +15,14 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code: 0, 1 for a user's mistake (told in a line), 130 after Ctrl-C."""
     arguments = parse(argv)
     try:
-        return arguments.run(arguments) or 0
+        code = arguments.run(arguments) or 0
+        sys.stdout.flush()  # here, where a failure is told
+        return code
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_stdout()
         return 0
     except user_errors() as error:
         if arguments.traceback:
@@ -34,7 +36,16 @@ def main(argv: list[str] | None = None) -> int:
             output = getattr(arguments, "output", None) or getattr(arguments, "json_file", None)
             message += f" ({room_left(output if isinstance(output, Path) else Path())})"
         print(f"vanilla-transformer {arguments.command}: error: {message}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            give_up_stdout()
         return 1
+
+
+def give_up_stdout() -> None:
+    """What is left to be printed is lost, without a word when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def user_errors() -> tuple[type[Exception], ...]:
@@ -296,9 +307,8 @@ def run_evaluate(arguments) -> None:
     prepare(arguments)
     from accelerate import PartialState
 
-    from .data.whole_files import write_whole
+    from .data.whole_files import check_output, write_whole
     from .evaluation.evaluate_files import evaluate_files
-    from .translation.files import check_output
 
     check_output(arguments.json_file, arguments.overwrite)
     evaluation = evaluate_files(
@@ -311,18 +321,18 @@ def run_evaluate(arguments) -> None:
     )
     if not PartialState().is_main_process:
         return
+    if arguments.json_file:  # before anything is printed, which may fail
+        write_whole(arguments.json_file, evaluation.to_json())
     for example in evaluation.examples[: arguments.show]:
         print("\n".join(f"{label:>11}: {text}" for label, text in dataclasses.asdict(example).items()) + "\n")
     print(evaluation.table())
-    if arguments.json_file:
-        write_whole(arguments.json_file, evaluation.to_json())
 
 
 def run_attention(arguments) -> None:
     prepare(arguments)
+    from .data.whole_files import check_output
     from .inspection.show import show_attention
     from .translation import load_translator
-    from .translation.files import check_output
 
     check_output(arguments.output, arguments.overwrite)
     translator = load_translator(arguments.model, **languages(arguments))
@@ -350,8 +360,8 @@ def run_app(arguments) -> None:
 
 def run_report(arguments) -> None:
     prepare(arguments)
+    from .data.whole_files import check_output, write_whole
     from .inspection.report import make_report, writer
-    from .translation.files import check_output
 
     outputs = arguments.output or [Path("report.html")]
     writers = [writer(output) for output in outputs]
@@ -367,24 +377,24 @@ def run_report(arguments) -> None:
         **languages(arguments),
     )
     for output, write in zip(outputs, writers, strict=True):
-        output.write_text(write(report), encoding="utf-8")
+        write_whole(output, write(report))
         print(output)
 
 
 def run_doctor(arguments) -> int:
     prepare(arguments)
+    from .data.whole_files import check_output, write_whole
     from .inspection.doctor import examine
     from .translation import load_translator
-    from .translation.files import check_output
 
     check_output(arguments.json_file, arguments.overwrite)
     translator = load_translator(arguments.model, **languages(arguments))
     findings = examine(translator.model, translator.tokenizer)
+    if arguments.json_file:  # before anything is printed, which may fail
+        write_whole(arguments.json_file, json.dumps([dataclasses.asdict(f) for f in findings], indent=2))
     print(*findings, sep="\n")
     failed = sum(finding.verdict == "FAIL" for finding in findings)
     print(f"{len(findings)} checks, {failed} failed")
-    if arguments.json_file:
-        arguments.json_file.write_text(json.dumps([dataclasses.asdict(f) for f in findings], indent=2), "utf-8")
     return 1 if failed else 0
 
 

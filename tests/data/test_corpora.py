@@ -1,7 +1,9 @@
+import bz2
 import errno
 import gzip
 import json
 import logging
+import lzma
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from datasets import Dataset, DatasetDict, Features, Translation
 from datasets.exceptions import DatasetGenerationError
 from tiny import ENGLISH, FRENCH
 
+from vanilla_transformer.data import corpora
 from vanilla_transformer.data.checks import CorpusReport, check_equal_sides, check_swapped_sides, overlap
 from vanilla_transformer.data.columns import rows
 from vanilla_transformer.data.corpora import read_corpus, read_lines
@@ -120,11 +123,39 @@ def test_not_utf8_names_file_line_and_remedy(tmp_path):
 
 def test_other_encodings_are_named(tmp_path):
     (tmp_path / "a.csv").write_bytes("en,fr,été\n".encode("latin1"))
-    with pytest.raises(ValueError, match=r"a.csv is not UTF-8 .*iconv -f latin1"):
+    with pytest.raises(ValueError, match=r"a.csv, line 1 is not UTF-8 .*iconv -f latin1"):
         read_corpus(str(tmp_path / "a.csv"), "en", "fr")
     (tmp_path / "a.en").write_text("One\n", encoding="utf-16")
     with pytest.raises(ValueError, match=r"a.en, line 1 is not UTF-8 .*iconv -f utf-16"):
         list(read_lines(tmp_path / "a.en"))
+
+
+@pytest.mark.parametrize(
+    "compress, program", [(gzip.compress, "gunzip"), (bz2.compress, "bunzip2"), (lzma.compress, "unxz")]
+)
+def test_compressed_text_of_another_name(compress, program, tmp_path):
+    """`iconv` would make nonsense of it, which is read without a word then."""
+    (tmp_path / "a.en").write_bytes(compress(b"One\nTwo\n" * 500))
+    with pytest.raises(ValueError, match=rf"a.en, line 1 is not UTF-8 .*: it looks compressed: .*`{program}`"):
+        list(read_lines(tmp_path / "a.en"))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_a_name_is_no_pattern(suffix, tmp_path):
+    """As Windows names a second download; `datasets` would read a1.csv in its place."""
+    for name, text in (("a[1]", "this one"), ("a1", "another")):
+        row = f"en,fr\n{text},oui\n" if suffix == ".csv" else json.dumps({"en": text, "fr": "oui"}) + "\n"
+        (tmp_path / f"{name}{suffix}").write_text(row)
+    assert read_corpus(str(tmp_path / f"a[1]{suffix}"), "en", "fr")["source"] == ["this one"]
+
+
+def test_a_data_set_with_a_script_of_its_own(monkeypatch):
+    def refuse(*_, **__):
+        raise RuntimeError("Dataset scripts are no longer supported, but found old.py")
+
+    monkeypatch.setattr(corpora, "load_dataset", refuse)
+    with pytest.raises(ValueError, match=r"some/old cannot be read .*found old.py.*in Parquet"):
+        read_corpus("some/old", "en", "fr")
 
 
 def test_byte_order_mark_and_windows_line_ends(tmp_path):
@@ -220,6 +251,24 @@ def test_damaged_gzip_files(tmp_path):
     for bad in ("half.en.gz", "plain.en.gz"):
         with pytest.raises(ValueError, match=f"{bad} is no whole gzip file"):
             list(read_lines(tmp_path / bad))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_damaged_gzip_tables(suffix, tmp_path):
+    row = "one,un\n" if suffix == ".csv" else json.dumps({"en": "one", "fr": "un"}) + "\n"
+    text = ("en,fr\n" if suffix == ".csv" else "") + "".join(f"{row}" for _ in range(5000))
+    whole = gzip.compress(text.encode())
+    for number, half in enumerate((whole[:-20], whole[: len(whole) // 2], b"no gzip at all\n")):
+        name = f"bad{number}{suffix}.gz"
+        (tmp_path / name).write_bytes(half)
+        with pytest.raises(ValueError, match=f"{name} (cannot be read as|is no whole gzip)"):
+            read_corpus(str(tmp_path / name), "en", "fr")
+
+
+def test_a_csv_whose_names_are_none(tmp_path):
+    (tmp_path / "a.csv").write_text(f'"{"x" * 200_000}",fr\none,un\n')
+    with pytest.raises(ValueError, match=r"a.csv, its first line cannot be read as csv"):
+        read_corpus(str(tmp_path / "a.csv"), "en", "fr")
 
 
 @pytest.mark.parametrize("content", ["{bad", ""])

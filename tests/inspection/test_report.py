@@ -99,6 +99,11 @@ def test_the_source_side_is_no_training_text(model_dir, files):
     with pytest.raises(ValueError, match="100 % of the words of the source"):
         reports.make_report(*given, training=files / "source", beams=(1,))
     assert reports.make_report(*given, training=files / "reference", beams=(1,)).training
+    (files / "empty").touch()
+    with pytest.raises(ValueError, match="empty has no words: expected the target side"):
+        reports.make_report(*given, training=files / "empty", beams=(1,))
+    with pytest.raises(ValueError, match=r"got the table .*both.tsv, expected text"):
+        reports.make_report(*given, training=files / "both.tsv", beams=(1,))
 
 
 def test_a_sentence():

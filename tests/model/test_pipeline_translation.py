@@ -642,6 +642,8 @@ def test_own_model_warns_once_a_call_of_all_capped_outputs(own, caplog):
 def test_no_beams_and_no_stop_sequence(own):
     with pytest.raises(ValueError, match="num_beams=0"):
         own(TWO, num_beams=0)
+    with pytest.raises(ValueError, match="num_return_sequences=0, expected at least 1"):
+        own(TWO, num_return_sequences=0)
     with pytest.raises(ValueError, match="stop_sequence='', of which this tokenizer makes no token"):
         own(TWO, stop_sequence="")
 

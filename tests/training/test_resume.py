@@ -83,9 +83,9 @@ def test_resume_needs_a_checkpoint_and_the_same_recipe(finished, small_recipe, t
 HOLDS = """
 import sys
 from pathlib import Path
-from vanilla_transformer.training.run_folder import held
+from vanilla_transformer.data.whole_files import held
 
-with held(Path(sys.argv[1])):
+with held(Path(sys.argv[1]), "busy"):
     print("held", flush=True)
     sys.stdin.read()
 """

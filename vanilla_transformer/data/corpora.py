@@ -1,6 +1,7 @@
 """Parallel text in: files, folders and Hub ids that users have, read into `datasets.Dataset(source, target)`."""
 
 import csv
+import glob
 import gzip
 import os
 import zlib
@@ -17,6 +18,14 @@ from datasets.fingerprint import Hasher
 from .checks import CorpusReport
 from .columns import rows
 
+# What a compressed file begins with, and who makes text of it.
+COMPRESSED = {
+    b"\x1f\x8b": "gunzip",
+    b"BZh": "bunzip2",
+    b"\xfd7zXZ": "unxz",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"PK\x03\x04": "unzip",
+}
 TABLES = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 SIDES = ("source", "target")
 
@@ -134,6 +143,10 @@ def suffix_of(path: str) -> str:
     return Path(path.removesuffix(".gz")).suffix
 
 
+def is_table(path: str) -> bool:
+    return suffix_of(path) in (".tsv", *TABLES)
+
+
 def read_lines(path: Path) -> Iterator[str]:
     """Lines of a UTF-8 file, gzipped or not, without their line ends. Only \\n ends a line, as for `wc -l`."""
     check_text_file(path)
@@ -142,16 +155,17 @@ def read_lines(path: Path) -> Iterator[str]:
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise not_utf8(path, error, f", line {number}") from None
+                raise not_utf8(path, error, number) from None
 
 
-def not_utf8(path: str | Path, error: UnicodeDecodeError, where: str = "") -> ValueError:
+def not_utf8(path: str | Path, error: UnicodeDecodeError, line: int) -> ValueError:
     byte = error.object[error.start]
     probably = "utf-16" if error.start == 0 and byte in (0xFE, 0xFF) else "latin1"  # which begins with such a byte
-    return ValueError(
-        f"{path}{where} is not UTF-8 (byte {error.start} is 0x{byte:02x}): convert the file, for instance with "
-        f"`iconv -f {probably} -t utf-8 {path}`"
-    )
+    advice = f"convert it, for instance with `iconv -f {probably} -t utf-8`"
+    for begins, program in COMPRESSED.items():
+        if line == 1 and error.object.startswith(begins):
+            advice = f"it looks compressed: make text of it with `{program}`, or give a .gz of `gzip` that name"
+    return ValueError(f"{path}, line {line} is not UTF-8 (byte {error.start} is 0x{byte:02x}): {advice}")
 
 
 def check_text_file(path: Path) -> None:
@@ -161,10 +175,13 @@ def check_text_file(path: Path) -> None:
         raise FileNotFoundError(f"{path} does not exist: expected a text file with one sentence a line")
 
 
+NO_WHOLE_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
+
+
 def whole(file: Iterable[bytes], path: Path) -> Iterator[bytes]:
     try:
         yield from file
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except NO_WHOLE_GZIP as error:
         raise ValueError(f"{path} is no whole gzip file ({error}): copy or compress it again") from None
 
 
@@ -211,7 +228,12 @@ def read_table(where: str, split: str, config_name: str | None) -> Dataset:
         )
     else:
         with causes_told():
-            table = load_dataset(where, config_name, split=split)
+            try:
+                table = load_dataset(where, config_name, split=split)
+            except RuntimeError as error:  # one that is read by a script of its own, which `datasets` runs no more
+                raise ValueError(
+                    f"{where} cannot be read ({error}): give its files, or another copy of it, in Parquet for one"
+                ) from error
     if isinstance(table, DatasetDict):
         if split not in table:
             raise ValueError(f"{where} has no split {split!r}: it has {', '.join(table)}")
@@ -222,19 +244,15 @@ def read_table(where: str, split: str, config_name: str | None) -> Dataset:
 def load_table(where: str, form: str) -> Dataset:
     options: dict = {}
     if form == "csv":  # text stays text: "NA" is a word, and "007" has three letters
-        with (
-            gzip.open(where, "rt", encoding="utf-8-sig")  # as Excel writes it
-            if where.endswith(".gz")
-            else open(where, encoding="utf-8-sig") as file
-        ):
-            try:
-                names = next(csv.reader(file), [])
-            except UnicodeDecodeError as error:
-                raise not_utf8(where, error) from None
+        try:
+            names = next(csv.reader(f"{line}\n" for line in read_lines(Path(where))), [])
+        except csv.Error as error:
+            raise ValueError(f"{where}, its first line cannot be read as csv ({error})") from error
         options = {"keep_default_na": False, "features": Features({name: Value("string") for name in names if name})}
     try:
-        return load_dataset(form, data_files=where, split="train", **options)
-    except (DatasetGenerationError, StopIteration) as error:
+        # The name of one file, and no pattern of several.
+        return load_dataset(form, data_files=glob.escape(os.path.abspath(where)), split="train", **options)
+    except (DatasetGenerationError, StopIteration, *NO_WHOLE_GZIP) as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno:  # a full disk, and no damaged file
             raise error.__cause__ from None
         reason = error.__cause__ or error or "it is empty"
@@ -272,7 +290,7 @@ def rows_of(table: Dataset, where: str, source_lang: str, target_lang: str) -> I
 
 def check_no_tables(sides: list[str]) -> None:
     """Each of them holds pairs; as two sides they would be lines that translate each other, commas, tabs and all."""
-    if any(suffix_of(path) in (".tsv", *TABLES) for path in sides):
+    if any(map(is_table, sides)):
         raise ValueError(
             f"got {' and '.join(sides)}, of which a suffix tells of a table, expected two sides of parallel text, a "
             "sentence a line: give one table, put together of both, or name the text files otherwise"

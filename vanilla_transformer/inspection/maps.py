@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.whole_files import write_whole
 from ..translation.alignments import AlignmentHeads, split_words, word_weights, words_of
 
 KINDS = ("encoder", "decoder", "cross")
@@ -111,7 +112,7 @@ class AttentionMaps:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def save(self, file: Path) -> None:
-        file.write_text(self.to_json(), encoding="utf-8")
+        write_whole(file, self.to_json())
 
     def to_bertviz(self) -> dict[str, Any]:
         """The arguments of BertViz's `model_view` and `head_view` for an encoder-decoder: `head_view(**...)`.

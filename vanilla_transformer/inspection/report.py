@@ -16,7 +16,7 @@ from sacrebleu.significance import PairedTest
 from tqdm.auto import tqdm
 
 from ..data.checks import CorpusReport
-from ..data.corpora import read_corpus, read_lines, whole_lines
+from ..data.corpora import is_table, read_corpus, read_lines, whole_lines
 from ..evaluation.metrics import METRICS, Score, translation_scores
 from ..interop.loading import digest_of_weights
 from ..model.decoding import output_limit
@@ -109,6 +109,8 @@ def make_report(
     Raises:
         ValueError: for what `read_corpus` and `load_translator` refuse, and if `training` is the source side.
     """
+    if training and is_table(str(training)):
+        raise ValueError(f"got the table {training}, expected text, a sentence a line: the target side of training")
     told = CorpusReport()
     pairs = read_corpus([str(source), str(reference)], "source", "reference", report=told)
     told.warn()
@@ -120,6 +122,8 @@ def make_report(
     for line in read_lines(training) if training else references:
         counts.update(words(line))
         longest = max(longest, len(line.split()))
+    if not counts:
+        raise ValueError(f"{training} has no words: expected the target side of the training set for --training")
     check_side(counts, sources, references, training)
     own = translator.model.generation_config.num_beams or 1
     names = [f"{source}, line {number}" for number in numbers]

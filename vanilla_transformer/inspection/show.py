@@ -5,6 +5,7 @@ from typing import Literal
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.whole_files import write_whole
 from ..translation.alignments import stored_heads, textless
 from .collect import attention_to, candidate_attention
 from .figures import layers_of, plot_heads, plot_layers, plot_words
@@ -58,7 +59,7 @@ def show_attention(
     best = candidates[0]
     output.parent.mkdir(parents=True, exist_ok=True)
     if suffix == ".html":
-        output.write_text(attention_page(candidates), encoding="utf-8")
+        write_whole(output, attention_page(candidates))
     elif suffix == ".json":
         best.save(output)
     elif kind == "words":

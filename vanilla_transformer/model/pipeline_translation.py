@@ -103,10 +103,10 @@ class TranslationPipeline(Pipeline):
     ) -> tuple[dict, dict, dict]:
         if return_type is None and return_tensors is not None:
             return_type = ReturnType.TENSORS if return_tensors else ReturnType.TEXT
-        if (generate_kwargs.get("num_beams") or 1) < 1:
-            raise ValueError(
-                f"got num_beams={generate_kwargs['num_beams']}, expected at least 1 (1 is greedy search)."
-            )
+        for name in ("num_beams", "num_return_sequences"):
+            number = generate_kwargs.get(name)
+            if number is not None and number < 1:
+                raise ValueError(f"got {name}={number}, expected at least 1 (num_beams=1 is greedy search).")
         if stop_sequence is not None:
             tokens = self.tokenizer.encode(stop_sequence, add_special_tokens=False)
             if not tokens:

@@ -1,28 +1,24 @@
 """Whether a run folder may be written, and whether a training can go on in it: alone, with its recipe, its data, and
 as many processes; and when it has come to its end."""
 
-import hashlib
 import json
 import math
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from datasets import Dataset
-from datasets.config import HF_DATASETS_CACHE
-from filelock import FileLock, Timeout
 from transformers import EarlyStoppingCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ..data.whole_files import TMP
+from ..data.whole_files import TMP, check_writable, held
 from ..interop.loading import check_folder, check_tokenizer
 from ..processor import processor
 from ..translation.shares import processes_of_launch
@@ -32,33 +28,6 @@ from .splits import fingerprint
 
 PROVENANCE, RESULT = "provenance.json", "result.json"
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
-
-
-@contextmanager
-def held(run: Path) -> Iterator[None]:
-    """No other training is under way in a run folder: each would delete what the other has half-written.
-
-    The lock lies where `datasets` keeps what it has read, and not in a folder that `--overwrite` deletes. It ends with
-    the process that has it, however that ends; this process may take it again.
-
-    Raises:
-        ValueError: if there is one.
-    """
-    caches = Path(HF_DATASETS_CACHE)
-    caches.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(os.fsencode(run.resolve())).hexdigest()
-    lock = FileLock(caches / f"training-{name}.lock", is_singleton=True)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout as error:
-        raise ValueError(
-            f"another process is training in {run}: let it come to its end, or end it and go on with --resume, or "
-            "choose another folder with -o"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 Options = ParamSpec("Options")
@@ -71,7 +40,11 @@ def one_at_a_time(train: Training[Options, Result]) -> Training[Options, Result]
 
     @wraps(train)
     def alone(recipe: Recipe, run: Path, *args: Options.args, **options: Options.kwargs) -> Result:
-        with held(run) if processes_of_launch().is_main_process else nullcontext():
+        busy = (
+            f"another process is training in {run}: let it come to its end, or end it and go on with --resume, or "
+            "choose another folder with -o"
+        )
+        with held(run, busy) if processes_of_launch().is_main_process else nullcontext():
             return train(recipe, run, *args, **options)
 
     return alone
@@ -103,18 +76,15 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
     if run.exists() and not run.is_dir():
         raise FileExistsError(f"{run} is a file: name a folder for the run with -o")
     place = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
-    try:
-        TemporaryFile(dir=place).close()
-    except OSError as error:
-        raise OSError(
-            error.errno, f"nothing can be written into {place}, choose another -o: {error.strerror}"
-        ) from error
+    check_writable(place)
     if content(run):
         if not overwrite:
             hint = f"go on from {checkpoints(run)[-1].name} with --resume, or " if checkpoints(run) else ""
             raise FileExistsError(f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o")
         if Path.cwd().is_relative_to(run.resolve()):
             raise ValueError(f"{run} is where this command runs, and would be deleted: go out of it first")
+        if from_model and Path(from_model).resolve().is_relative_to(run.resolve()):
+            raise ValueError(f"{run} holds {from_model} itself, which would be deleted: choose another -o")
         if not (run / "recipe.yaml").exists():
             raise FileExistsError(f"{run} has no recipe.yaml, so it is no run, and is not deleted: choose another -o")
 

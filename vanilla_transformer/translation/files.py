@@ -4,6 +4,7 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from io import TextIOWrapper
 from itertools import islice
@@ -11,8 +12,8 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from ..data.corpora import read_lines
-from ..data.whole_files import write_whole
+from ..data.corpora import check_text_file, not_utf8, read_lines
+from ..data.whole_files import check_output, held, write_whole
 from .alignments import AlignmentHeads, pharaoh
 from .packing import Packing
 from .parts import PART, Parts
@@ -56,12 +57,17 @@ def translate_files(
 
     Raises:
         FileExistsError: if `output` exists, unless `overwrite` is set.
-        ValueError: if there are parts of another translation; if several processes have no files to divide, or no
-            `output` to put them together in.
+        ValueError: if there are parts of another translation, or another process writes to `output`; if several
+            processes have no files to divide, or no `output` to put them together in.
     """
     check_output(output, overwrite)
     processes = processes_of_launch()
     files = files or [STDIN]
+    if files.count(STDIN) > 1:
+        raise ValueError(f"got - {files.count(STDIN)} times, expected it once: standard input can be read but once")
+    for file in files:
+        if file != STDIN:
+            check_text_file(file)
     if processes.num_processes > 1 and (output is None or not all(file.is_file() for file in files)):
         raise ValueError("several processes divide files and write one: name the files, and an output with -o")
     # What can be read but once (standard input, a pipe) is kept.
@@ -102,18 +108,21 @@ def translate_files(
         **settings,
         "return_alignments": str(alignments),
     }
-    parts = Parts(output, asked, count, processes)
     counts: Counter[str] = Counter()  # of all parts
-    try:
-        with tqdm(total=parts.open_lines(), unit="text", desc="translating", disable=not progress) as bar:
-            for part, some in parts.chunks(lines()):
-                names, texts = sides(some)
-                found = translator.candidates(texts, names=names, max_tokens=max_tokens, counts=counts, **settings)
-                write_whole(part, text_of(found, scores, bool(alignments)))
-                bar.update(len(texts))
-    finally:  # also of one that is interrupted
-        translator.warn(counts)
-    parts.join()
+    busy = f"another process is writing {output}: let it come to its end, or choose another name with -o"
+    with held(output, busy) if processes.is_main_process else nullcontext():
+        check_output(output, overwrite)  # which may have come to its end meanwhile
+        parts = Parts(output, asked, count, processes)
+        try:
+            with tqdm(total=parts.open_lines(), unit="text", desc="translating", disable=not progress) as bar:
+                for part, some in parts.chunks(lines()):
+                    names, texts = sides(some)
+                    found = translator.candidates(texts, names=names, max_tokens=max_tokens, counts=counts, **settings)
+                    write_whole(part, text_of(found, scores, bool(alignments)))
+                    bar.update(len(texts))
+        finally:  # also of one that is interrupted
+            translator.warn(counts)
+        parts.join()
 
 
 def sides(lines: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
@@ -135,30 +144,13 @@ def digests_of(model: Path) -> dict[str, str]:
     return digests
 
 
-def check_output(output: Path | None, overwrite: bool) -> None:
-    """Raise, before any work, for a file that cannot or must not be written."""
-    if output is None:
-        return
-    if output.is_dir():
-        raise IsADirectoryError(f"{output} is a folder: name a file to write")
-    if output.exists() and not output.is_file():
-        raise ValueError(
-            f"{output} is a device or a pipe, which cannot be replaced by a file: write to standard output"
-        )
-    if output.exists() and not overwrite:
-        raise FileExistsError(f"{output} exists: replace it with --overwrite, or choose another name")
-    folder = output.resolve().parent  # of a link, where it leads to
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is no folder: create it, or choose another one")
-
-
 def read_stdin() -> list[str]:
     lines = []
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
             lines.append(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
-        except UnicodeDecodeError:
-            raise ValueError(f"standard input, line {number} is not UTF-8: convert it with iconv first") from None
+        except UnicodeDecodeError as error:
+            raise not_utf8("standard input", error, number) from None
     return lines
 
 

@@ -3,6 +3,7 @@ and several processes write different ones."""
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,10 +13,10 @@ from typing import TypeVar
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
-from ..data.whole_files import write_whole
+from ..data.whole_files import TMP, write_whole
 
 PART = 2000  # lines of the input at most
-SIZE = "lines of a part"
+SIZE, WHOLE = "lines of a part", "whole"
 Line = TypeVar("Line")
 
 
@@ -33,7 +34,7 @@ class Parts:
         processes: that divide the work.
 
     Raises:
-        ValueError: if there are parts of another translation.
+        ValueError: if there are parts of another translation, or something else than parts.
     """
 
     def __init__(self, output: Path, asked: dict, lines: int, processes: PartialState):
@@ -41,6 +42,11 @@ class Parts:
         self.folder = parts_of(self.output)
         note, asked = self.folder / "asked.json", json.loads(json.dumps(asked))
         if self.processes.is_main_process:
+            if foreign := sorted({path.name for path in self.entries()} - {path.name for path in self.own()}):
+                raise ValueError(
+                    f"{self.folder} holds something else than parts of a translation ({', '.join(foreign)}): write to "
+                    "another file"
+                )
             before = json.loads(note.read_text("utf-8")) if note.exists() else {}  # what nobody knows of is another's
             size = min(PART, max(1, -(-lines // processes.num_processes)))  # something for everybody
             begun = any(self.folder.glob(f"{'[0-9]' * 6}.txt"))
@@ -62,6 +68,14 @@ class Parts:
         self.there = {name for name in self.all if name.exists()}
         if self.there and self.processes.is_main_process:
             tqdm.write(f"{len(self.there)} of {count} parts are there already")
+
+    def entries(self) -> list[Path]:
+        return list(self.folder.iterdir()) if self.folder.exists() else []
+
+    def own(self) -> list[Path]:
+        """Of what is in the folder, that which this class puts there; the rest is not touched."""
+        names = rf"(?:{TMP})?(?:\d{{6}}\.txt|asked\.json)|{WHOLE}"
+        return [path for path in self.entries() if path.is_file() and re.fullmatch(names, path.name)]
 
     def open_lines(self) -> int:
         """How many lines this process has before it."""
@@ -86,7 +100,7 @@ class Parts:
         """Put them together in the place of `output` when all processes are done."""
         self.processes.wait_for_everyone()
         if self.processes.is_main_process:
-            whole = self.folder / "whole"
+            whole = self.folder / WHOLE
             with whole.open("wb") as file:
                 for part in self.all:
                     with part.open("rb") as text:
@@ -94,5 +108,8 @@ class Parts:
                 file.flush()
                 os.fsync(file.fileno())  # before the parts are gone
             os.replace(whole, self.output)
-            shutil.rmtree(self.folder)
+            for path in self.own():
+                path.unlink()
+            if not self.entries():
+                self.folder.rmdir()
         self.processes.wait_for_everyone()
