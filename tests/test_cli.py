@@ -264,6 +264,16 @@ def test_a_vocabulary_is_not_learned_for_a_folder_that_is_taken(tmp_path, capsys
         assert told in error_of(capsys, "tokenizer", source, "--vocab-size", 300, "-o", output)
 
 
+@pytest.mark.parametrize("more", ["config.json", "vocab.json"])
+def test_a_vocabulary_takes_the_place_of_no_model(more, tmp_path, capsys):
+    """Nor does another one stay beside it, by halves."""
+    source, folder = lines(tmp_path / "a", ENGLISH), tmp_path / "folder"
+    command = ("tokenizer", source, "--vocab-size", 300, "-o", folder, "--overwrite")
+    assert run(capsys, *command)[0] == 0 and run(capsys, *command)[0] == 0
+    (folder / more).write_text("{}")
+    assert f"holds more than a tokenizer ({more}): choose another folder" in error_of(capsys, *command)
+
+
 def test_devices_and_links_stay_what_they_are(model_dir, tmp_path, capsys, expected):
     source, link, target = lines(tmp_path / "a", ENGLISH), tmp_path / "link", tmp_path / "target"
     device = ("translate", model_dir, source, "-o", "/dev/null", "--overwrite")

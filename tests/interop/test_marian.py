@@ -196,6 +196,11 @@ def test_ours_as_marian_ends_before_marians_positions_do():
     model = tiny_model(max_position_embeddings=20)
     assert model.generation_config.max_length > 20
     assert to_marian(model).generate(torch.randint(3, 50, (2, 5))).shape[1] <= 20
+    model.generation_config.max_length = None  # of which transformers make 20
+    assert to_marian(model.train(False)).generation_config.max_length == 20
+    longer = tiny_model(max_position_embeddings=60)
+    longer.generation_config.max_length = None
+    assert to_marian(longer).generation_config.max_length == 60
 
 
 def test_padding_on_the_left_changes_nothing_in_ours():

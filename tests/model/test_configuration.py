@@ -52,6 +52,21 @@ def test_misspelt_key_is_an_error_that_suggests_the_nearest_name(make, typo, mea
         make(**{typo: 1})
 
 
+@pytest.mark.parametrize("name", ["cls_token_id", "sep_token_id", "mask_token_id", "tie_encoder_decoder"])
+def test_names_of_transformers_are_no_misspellings(name, tmp_path):
+    VanillaTransformerEncoderConfig(**{name: 4}).save_pretrained(tmp_path)
+    assert getattr(VanillaTransformerEncoderConfig.from_pretrained(tmp_path), name) == 4
+
+
+def test_rotary_positions_that_are_set_later():
+    config = VanillaTransformerConfig()
+    config.positions = "rotary"
+    with pytest.raises(ValueError, match=r"rope_parameters=None: expected \{'rope_type': 'default', 'rope_theta'"):
+        VanillaTransformerForSeq2SeqLM(config)
+    with pytest.raises(StrictDataclassError, match=r"'rope_theta': a positive number"):
+        VanillaTransformerConfig(positions="rotary", rope_parameters={"rope_type": "default", "rope_theta": "1e6"})
+
+
 def test_other_unknown_keys_stay_as_transformers_needs_them(tmp_path):
     VanillaTransformerConfig(favourite_colour="blue").save_pretrained(tmp_path)
     assert VanillaTransformerConfig.from_pretrained(tmp_path).favourite_colour == "blue"

@@ -138,6 +138,17 @@ def test_shift_right():
     assert shift_right(torch.tensor([[7, 8, 2], [9, 2, -100]]), 1, 0).tolist() == [[1, 7, 8], [1, 9, 2]]
 
 
+def test_an_evaluation_multiplies_nothing_for_gradients(monkeypatch):
+    model, ids = tiny_model(), random_ids(2, 7)
+    made = []
+    monkeypatch.setattr(loss, "add_product", lambda total, *_: made.append(total))
+    with torch.no_grad():
+        model(input_ids=ids, labels=ids, skip_logits=True)
+    assert not made
+    model(input_ids=ids, labels=ids, skip_logits=True)
+    assert made
+
+
 def test_loss_is_torchs_and_transformers_label_smoothing():
     from transformers.trainer_pt_utils import LabelSmoother
 

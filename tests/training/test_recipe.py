@@ -41,7 +41,7 @@ def test_ones_own_file(tmp_path):
         ("model.d_modle=64", "'model.d_modle': did you mean 'model.d_model'"),
         ("corpus.foo=1", "unknown key 'corpus.foo': expected one of config_name"),
         ("training.max_steps=many", "training.max_steps: got 'many', expected int"),
-        ("training.max_steps=1e400", "training.max_steps: got '1e400', expected int"),
+        ("training.max_steps=1e400", "training.max_steps: got inf, expected int"),
         ("training.max_steps=1e", "training.max_steps: got '1e', expected int"),
         ("training.bf16=7", "training.bf16: got 7, expected one of True, False, auto"),
         ("training.learning_rate=fast", "training.learning_rate: got 'fast', expected float"),
@@ -81,6 +81,13 @@ def test_ones_own_file(tmp_path):
         ("model.dtype=float16", "unknown key 'model.dtype'"),
         ("model.id2label=x", "unknown key 'model.id2label'"),
         ("model.size_fields=x", "unknown key 'model.size_fields'"),
+        ("model.num_hidden_layers=2", "of the encoder alone: give model.encoder_layers and model.decoder_layers"),
+        ("model.num_attention_heads=2", "give model.encoder_attention_heads and model.decoder_attention_heads"),
+        ("model.preset=[tiny]", r"model.preset: got \['tiny'\], expected one of tiny"),
+        ("tokenizer.vocab_size=0", "tokenizer: got vocab_size=0, expected at least 259"),
+        ("decoding={num_beams: 1, length_penalty: 2}", "ranks the beams of a search, and num_beams=1 has none"),
+        ("training.max_steps=1.5", "training.max_steps: got 1.5, expected int"),
+        ("training.learning_rate=fast", "training.learning_rate: got 'fast', expected float"),
     ],
 )
 def test_clear_errors(setting, message):
@@ -117,6 +124,13 @@ def test_variables_in_paths(monkeypatch):
 def test_whole_numbers_in_scientific_notation():
     for number in ("1e4", "1E4", "1e+4"):
         assert load_recipe("copy", [f"training.max_tokens={number}"]).training.max_tokens == 10_000
+
+
+def test_fractions_in_scientific_notation_are_no_text_in_the_model_either():
+    """YAML 1.1 has them as text where there is no point in them."""
+    turned = "model={positions: rotary, norm_eps: 1e-6, rope_parameters: {rope_type: default, rope_theta: 1e6}}"
+    config = load_recipe("copy", [turned]).model_config(500)
+    assert (config.norm_eps, config.rope_parameters["rope_theta"]) == (1e-6, 1e6)
 
 
 def test_files_that_are_no_yaml_or_no_utf8(tmp_path):

@@ -1,6 +1,7 @@
 import importlib.metadata
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from vanilla_transformer.training.checkpoints import checkpoints, mean_weights
 from vanilla_transformer.training.tasks import TASKS, TranslationTask
 from vanilla_transformer.training.train import train
 from vanilla_transformer.training.trainer import RecipeTrainer
+from vanilla_transformer.translation import load_translator
 
 
 def test_a_run_ends_with_a_model_that_loads(finished):
@@ -285,6 +287,30 @@ def test_a_model_begins_and_ends_as_the_tokenizer_that_it_is_given(special, smal
         assert settings.bos_token_id is None
 
 
+def test_a_tokenizer_that_pads_on_the_left_teaches_the_beginning(small_recipe, tmp_path, warnings_of):
+    """Labels are shifted from the first place on: behind padding, no translation began with the start token."""
+    given = given_tokenizer(tmp_path / "given", ["<pad>", "</s>"], pad_token="<pad>", padding_side="left")
+    settings = (f"tokenizer={{path: {given}}}", "training.max_steps=2")
+    result = train(small_recipe(*settings), tmp_path / "run")
+    assert any("pads on the left: a translator's does so on the right, now" in line for line in warnings_of())
+    assert AutoTokenizer.from_pretrained(result.model).padding_side == "right"
+
+
+def test_a_tokenizer_of_another_model_is_refused(finished, small_recipe, tmp_path):
+    """Its tokens have no embeddings."""
+    shutil.copytree(finished.model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    tokenizer.add_tokens(["<new>"])
+    tokenizer.save_pretrained(tmp_path / "model")
+    known = len(tokenizer) - 1
+    with pytest.raises(ValueError, match=rf"has {known + 1} tokens and the model embeddings for {known}"):
+        train(small_recipe(), tmp_path / "run", from_model=str(tmp_path / "model"))
+    translator = load_translator(str(tmp_path / "model"))
+    assert translator(["A dog."])
+    with pytest.raises(ValueError, match=rf"makes the token {known} of a text, and .* embeddings for {known}"):
+        translator(["A dog.", "A <new> dog."])
+
+
 def test_a_text_whose_end_is_padding_is_refused_for_a_causal_model(small_recipe, tmp_path):
     given = given_tokenizer(tmp_path / "given", ["<s>", "</s>"], pad_token="</s>", bos_token="<s>")
     small = ("model={d_model: 16, ffn_dim: 16}", "decoding={}")
@@ -335,6 +361,11 @@ def test_overwrite_deletes_nothing_before_all_is_known_to_be_right(finished, sma
         recipe = small_recipe("tokenizer.vocab_size=555")
         train(recipe, finished.run, overwrite=True, from_model=str(finished.model))
     assert (finished.model / "model.safetensors").exists()
+    whole = (finished.model, checkpoints(finished.run)[-1])
+    for base in whole:
+        with pytest.raises(ValueError, match=rf"holds {base} itself, which would be deleted: choose another -o"):
+            train(small_recipe(), finished.run, overwrite=True, from_model=str(base))
+    assert all((base / "model.safetensors").exists() for base in whole)
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.tex").write_text("all of it")

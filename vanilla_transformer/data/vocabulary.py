@@ -39,13 +39,8 @@ def learn_tokenizer(
     Raises:
         ValueError: if the vocabulary is smaller than its alphabet.
     """
-    mask = [MASK] if template == "masked" else []
-    smallest = len(SPECIAL_TOKENS) + len(mask) + len(ALPHABET)
-    if vocab_size < smallest:
-        raise ValueError(
-            f"got vocab_size={vocab_size}, expected at least {smallest}: {len(ALPHABET)} bytes and "
-            f"{len(SPECIAL_TOKENS) + len(mask)} special tokens"
-        )
+    check_vocab_size(vocab_size, template)
+    mask = mask_of(template)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -91,6 +86,20 @@ def learn_tokenizer(
     )
 
 
+def mask_of(template: Template) -> list[str]:
+    return [MASK] if template == "masked" else []
+
+
+def check_vocab_size(vocab_size: int, template: Template) -> None:
+    """Raise `ValueError` for a vocabulary that is smaller than its alphabet."""
+    special = len(SPECIAL_TOKENS) + len(mask_of(template))
+    if vocab_size < special + len(ALPHABET):
+        raise ValueError(
+            f"got vocab_size={vocab_size}, expected at least {special + len(ALPHABET)}: {len(ALPHABET)} bytes and "
+            f"{special} special tokens"
+        )
+
+
 def special_ids(tokenizer: PreTrainedTokenizerBase, template: Template) -> dict[str, int | None]:
     """What a model's configuration says of padding, beginning and end, as the tokenizer has them."""
     first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
@@ -128,9 +137,19 @@ def check_template(tokenizer: PreTrainedTokenizerBase, template: Template) -> No
             )
 
 
+SAVED = {"tokenizer.json", "tokenizer_config.json"}  # what a tokenizer leaves in its folder
+
+
 def check_new_folder(folder: Path, *, overwrite: bool = False) -> None:
-    """Raise `FileExistsError`, before any work, for a folder that has content, unless `overwrite` is set."""
+    """Raise `FileExistsError`, before any work, for a folder that has content, unless `overwrite` is set and there is
+    nothing but a tokenizer in it: a model would have another one than it was trained with."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file: name a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+    if not folder.is_dir() or not (content := {path.name for path in folder.iterdir()}):
+        return
+    if not overwrite:
         raise FileExistsError(f"{folder} exists: replace it with --overwrite, or choose another folder with -o")
+    if more := sorted(content - SAVED):
+        raise FileExistsError(
+            f"{folder} holds more than a tokenizer ({', '.join(more)}): choose another folder with -o"
+        )

@@ -110,8 +110,9 @@ def to_marian(source: str | Path | VanillaTransformerForSeq2SeqLM) -> MarianMTMo
         weights["model.shared.weight"] = weights["model.encoder.embed_tokens.weight"]
     marian.load_state_dict(weights)
     marian.generation_config = generation_of(model)
-    if marian.generation_config.max_length is not None:  # Marian's table of positions ends
-        marian.generation_config.max_length = min(marian.generation_config.max_length, config.max_position_embeddings)
+    # Marian's table of positions ends, and where no length is given, transformers stop after 20 tokens.
+    length = marian.generation_config.max_length or config.max_position_embeddings
+    marian.generation_config.max_length = min(length, config.max_position_embeddings)
     return marian
 
 

@@ -16,7 +16,9 @@ import yaml
 from huggingface_hub.errors import StrictDataclassError
 
 from ..data.corpora import read_lines
+from ..data.vocabulary import Template, check_vocab_size
 from ..model.configuration_vanilla_transformer import (
+    PRESETS,
     FamilyConfig,
     VanillaTransformerConfig,
     VanillaTransformerDecoderConfig,
@@ -30,6 +32,7 @@ CONFIGURATIONS: dict[str, type[FamilyConfig]] = {
     "causal-lm": VanillaTransformerDecoderConfig,
     "masked-lm": VanillaTransformerEncoderConfig,
 }
+TEMPLATE_OF: dict[str, Template] = {"translation": "translation", "causal-lm": "causal", "masked-lm": "masked"}
 SHIPPED = resources.files("vanilla_transformer") / "recipes"
 
 
@@ -184,6 +187,16 @@ class Recipe:
                 f"tokenizer.vocab_size={self.tokenizer.vocab_size} is of a vocabulary that is learned, and "
                 f"tokenizer.path={self.tokenizer.path} names one: give tokenizer={{path: {self.tokenizer.path}}} alone"
             )
+        if self.tokenizer and not self.tokenizer.path:
+            try:
+                check_vocab_size(self.tokenizer.vocab_size, TEMPLATE_OF[self.task])
+            except ValueError as error:
+                problems.append(f"tokenizer: {error}")
+        if self.decoding.num_beams == 1 and self.decoding.length_penalty != DecodingRecipe.length_penalty:
+            problems.append(
+                f"length_penalty={self.decoding.length_penalty} ranks the beams of a search, and num_beams=1 has "
+                "none: leave it out"
+            )
         if not math.isfinite(self.decoding.length_penalty):
             problems.append(f"length_penalty={self.decoding.length_penalty}: expected a finite number")
         if corpus.max_length > training.max_tokens:
@@ -233,12 +246,17 @@ class Recipe:
         config_class = CONFIGURATIONS[self.task]
         fields = dict(self.model or {})
         preset = fields.pop("preset", "base")
+        if not isinstance(preset, str):
+            raise ValueError(f"model.preset: got {preset!r}, expected one of {', '.join(PRESETS)}")
         known = config_class.own_fields() | config_class.attribute_map.keys()
         for key in fields:
             if key.endswith(("vocab_size", "token_id", "is_encoder_decoder")):
                 raise ValueError(f"model.{key} is decided by the tokenizer and the task: leave it out of the recipe")
             if key not in known:
                 raise ValueError(unknown_key("model.", key, known))
+            if (meant := config_class.attribute_map.get(key, key)).startswith("encoder_") and meant != key:
+                both = f"model.{meant} and model.{meant.replace('encoder', 'decoder', 1)}"
+                raise ValueError(f"model.{key} is that of the encoder alone: give {both} in its place")
         if not fields.get("share_encoder_decoder_embeddings", True):
             raise ValueError("model.share_encoder_decoder_embeddings=false: training knows one joint vocabulary only")
         return config_class.preset(preset, **{"vocab_size": vocab_size, **token_ids, **fields})
@@ -295,7 +313,7 @@ def parse(text: str, where: str) -> Any:
 
 
 class OncePerKey(yaml.SafeLoader):
-    """YAML takes the last of two equal keys, without a word."""
+    """YAML takes the last of two equal keys, without a word; and 3e-4, without a point, as text."""
 
     def construct_mapping(self, node, deep=False):
         keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
@@ -303,6 +321,11 @@ class OncePerKey(yaml.SafeLoader):
         if twice:
             raise yaml.YAMLError(f"{', '.join(map(repr, twice))} stands there twice, line {node.start_mark.line + 1}")
         return super().construct_mapping(node, deep)
+
+
+OncePerKey.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+"), list("-+0123456789")
+)
 
 
 def unknown_key(path: str, key: str, names) -> str:
@@ -325,7 +348,7 @@ def build(section: type, tree: Any, path: str):
 
 
 def convert(value: Any, hint: Any, key: str) -> Any:
-    """`value` as the type `hint`; YAML reads 3e-4 as text and 1 as a whole number where a fraction is meant."""
+    """`value` as the type `hint`; YAML reads 1 as a whole number where a fraction is meant, and 1e4 as a fraction."""
     origin, options = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         if value is None:
@@ -345,13 +368,10 @@ def convert(value: Any, hint: Any, key: str) -> Any:
         isinstance(value, str) or (isinstance(value, list) and all(type(x) is str for x in value))
     ):
         return [value] if isinstance(value, str) else value
-    elif hint is int and isinstance(value, str) and re.fullmatch(r"\d+[eE]\+?\d{1,2}", value):
-        return int(float(value))  # 1e4, which YAML reads as text
-    elif hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except ValueError:
-            pass
+    elif hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
     elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     names = {list: "a list of names", dict: "keys and values, such as {preset: tiny}"}

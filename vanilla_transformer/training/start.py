@@ -5,6 +5,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from transformers import PreTrainedModel
+from transformers.utils import logging
 
 from ..data.vocabulary import check_template, learn_tokenizer, special_ids
 from ..interop.loading import load_tokenizer, load_weights, read_config
@@ -12,6 +13,8 @@ from ..model.configuration_vanilla_transformer import FamilyConfig
 from ..model.decoding import position_limit
 from .splits import lengths_of
 from .tasks import TranslationTask
+
+logger = logging.get_logger(__name__)
 
 
 def new_base(task: TranslationTask, train_pairs: Dataset):
@@ -26,6 +29,7 @@ def new_base(task: TranslationTask, train_pairs: Dataset):
         if PartialState().is_main_process:
             learned = learn_tokenizer(task.texts(train_pairs), recipe.tokenizer.vocab_size, template=task.template)
         tokenizer = broadcast_object_list([learned])[0]
+    pad_for(task, tokenizer)
     tokenizer.model_max_length = recipe.corpus.max_length  # a figure for the user, nothing is cut to it
     check_template(tokenizer, task.template)
     ids = special_ids(tokenizer, task.template)
@@ -53,6 +57,13 @@ def load_base(task: TranslationTask, name: str):
     if not getattr(model.config, "share_encoder_decoder_embeddings", True):
         raise ValueError(f"{name} has two vocabularies: training knows models with one joint vocabulary")
     tokenizer = load_tokenizer(name)
+    pad_for(task, tokenizer)
+    if len(tokenizer) > model.config.vocab_size:
+        raise ValueError(
+            f"the tokenizer in {name} has {len(tokenizer)} tokens and the model embeddings for "
+            f"{model.config.vocab_size}: they do not belong together, or model.resize_token_embeddings(len(tokenizer))"
+            " was not called when tokens were added"
+        )
     tokenizer.model_max_length = max(tokenizer.model_max_length, recipe.corpus.max_length)  # what either has seen
     contradictions = []
     if recipe.model is not None:
@@ -75,6 +86,13 @@ def load_base(task: TranslationTask, name: str):
             "with --set model=null --set tokenizer=null"
         )
     return tokenizer, model
+
+
+def pad_for(task: TranslationTask, tokenizer) -> None:
+    """A translation is padded behind its end: teacher forcing puts the start token before the first place of all."""
+    if task.template == "translation" and tokenizer.padding_side != "right":
+        logger.warning(f"the tokenizer pads on the {tokenizer.padding_side}: a translator's does so on the right, now")
+        tokenizer.padding_side = "right"
 
 
 def check_positions(model: PreTrainedModel, encoded: dict[str, Dataset]) -> None:

@@ -8,6 +8,7 @@
 """
 
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -25,18 +26,19 @@ from transformers import (
 from ..data.columns import rows
 from ..data.corpora import SIDES
 from ..data.segmentation import BpeDropoutCollator
-from ..data.vocabulary import Template
 from ..evaluation.metrics import translation_scores
+from ..model.decoding import position_limit
 from ..model.loss import IGNORED_LABEL
 from ..model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM
 from ..model.modeling_vanilla_transformer_decoder import VanillaTransformerForCausalLM
 from ..model.modeling_vanilla_transformer_encoder import VanillaTransformerForMaskedLM
 from ..translation import Translation, Translator
 from ..translation.shares import in_shares
-from .recipe import Recipe
+from .recipe import TEMPLATE_OF, Recipe
 from .splits import encode_pairs
 
 SAMPLES = 3  # outputs shown at each evaluation
+CONTINUED = 50  # tokens, at most, by which a language model goes on there
 MASKED = 0.15  # of the tokens, as in BERT (Devlin et al. 2019, section 3.1), with its 80 / 10 / 10 percent
 
 
@@ -46,7 +48,7 @@ class TranslationTask:
     auto_class = AutoModelForSeq2SeqLM
     predicted = "labels"  # the column of tokens that the loss is of
     model_class = VanillaTransformerForSeq2SeqLM
-    template: Template = "translation"
+    template = TEMPLATE_OF["translation"]
     metric, greater_is_better = "bleu", True
     usage = "echo 'Some text.' | vanilla-transformer translate {shell}"  # told when a training is done
 
@@ -133,7 +135,7 @@ class CausalTask(TranslationTask):
     auto_class = AutoModelForCausalLM
     predicted = "input_ids"
     model_class = VanillaTransformerForCausalLM
-    template: Template = "causal"
+    template = TEMPLATE_OF["causal-lm"]
     metric, greater_is_better = "loss", False
     usage = 'pipeline("text-generation", {python})("Some text")'
 
@@ -156,7 +158,9 @@ class CausalTask(TranslationTask):
     def measure(self, model, tokenizer, pairs, batches):
         beginnings = [text[: len(text) // 3] for text in pairs[self.recipe.corpus.side][:SAMPLES]]
         encoded = tokenizer(beginnings, padding=True, return_tensors="pt").to(model.device)
-        output = model.generate(**encoded, do_sample=False, max_new_tokens=50)
+        limit = position_limit(model, model.config) or sys.maxsize
+        new_tokens = max(1, min(CONTINUED, limit - encoded["input_ids"].shape[1]))
+        output = model.generate(**encoded, do_sample=False, max_new_tokens=new_tokens)
         texts = tokenizer.batch_decode(output, skip_special_tokens=True)
         return {}, [f"{begun} -> {text}" for begun, text in zip(beginnings, texts, strict=True)]
 
@@ -184,7 +188,7 @@ class MaskedTask(CausalTask):
 
     auto_class = AutoModelForMaskedLM
     model_class = VanillaTransformerForMaskedLM
-    template: Template = "masked"
+    template = TEMPLATE_OF["masked-lm"]
     usage = 'pipeline("fill-mask", {python})("Some<mask> text")'
 
     def encode(self, batch, tokenizer):

@@ -117,7 +117,7 @@ class RecipeTrainer(Seq2SeqTrainer):
         good = checkpoints(Path(self.args.output_dir))
         if self.task.recipe.diversification:
             good = []  # a training with teachers begins with them, and from no model
-        start = f", or --from {good[-1]}, which is from before" if good else ""
+        start = f", or in another folder (-o) --from {good[-1]}, which is from before" if good else ""
         return (
             f"training diverged: step {step} has {what} at a learning rate of {self._get_learning_rate():.3g}. Start "
             f"anew{start}: {', or '.join(remedies)}"

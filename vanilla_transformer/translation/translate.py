@@ -276,10 +276,18 @@ class Translator:
                 yield places[i], cross, as_split(of_target, target), as_split(of_source, source)
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of each text."""
+        """Token ids of each text. Raises: ValueError, for a tokenizer of another model."""
         for text in texts:
             reject_surrogates(text)
-        return self.tokenizer(texts, verbose=False)["input_ids"] if texts else []
+        sources = self.tokenizer(texts, verbose=False)["input_ids"] if texts else []
+        known = self.model.get_encoder().get_input_embeddings().num_embeddings
+        if (largest := max((max(ids, default=0) for ids in sources), default=0)) >= known:
+            raise ValueError(
+                f"the tokenizer, of {len(self.tokenizer)} tokens, makes the token {largest} of a text, and the model "
+                f"has embeddings for {known}: they do not belong together, or "
+                "model.resize_token_embeddings(len(tokenizer)) was not called when tokens were added"
+            )
+        return sources
 
     @property
     def source_limit(self) -> int:
