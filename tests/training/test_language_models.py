@@ -146,7 +146,7 @@ def test_which_checkpoint_is_best_is_a_matter_of_the_loss(tmp_path):
 
 def test_learned_positions_that_end_soon(tmp_path):
     """An evaluation lets the model go on for 50 tokens, where there are as many."""
-    few = ["model.positions=learned", "model.max_position_embeddings=40", "corpus.max_length=40"]
+    few = ["model.positions=learned", "model.max_position_embeddings=55", "corpus.max_length=40"]
     settings = [*SMALL, *few, "training.max_steps=2", "training.eval_steps=2"]
     assert train(load_recipe("char-lm", settings), tmp_path / "run").step == 2
 

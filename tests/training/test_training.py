@@ -357,9 +357,9 @@ def test_a_base_that_lacks_weights_is_refused(finished, small_recipe, tmp_path):
 
 
 def test_overwrite_deletes_nothing_before_all_is_known_to_be_right(finished, small_recipe, tmp_path):
+    base = shutil.copytree(finished.model, tmp_path / "base")
     with pytest.raises(ValueError, match="contradicts"):
-        recipe = small_recipe("tokenizer.vocab_size=555")
-        train(recipe, finished.run, overwrite=True, from_model=str(finished.model))
+        train(small_recipe("tokenizer.vocab_size=555"), finished.run, overwrite=True, from_model=str(base))
     assert (finished.model / "model.safetensors").exists()
     whole = (finished.model, checkpoints(finished.run)[-1])
     for base in whole:
