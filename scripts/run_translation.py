@@ -46,8 +46,8 @@ class ModelArguments:
 class DataArguments:
     """Parallel text, in any form that `read_corpus` knows."""
 
-    train_files: list[str] = field(metadata={"help": "Two parallel text files, or one table, folder or Hub id."})
-    validation_files: list[str] = field(metadata={"help": "The same for the validation set."})
+    validation_files: list[str] = field(metadata={"help": "Two parallel text files, or one table, folder or Hub id."})
+    train_files: list[str] | None = field(default=None, metadata={"help": "The same to train on, with --do_train."})
     source_lang: str = field(default="en", metadata={"help": "Language (column) to translate from."})
     target_lang: str = field(default="fr", metadata={"help": "Language (column) to translate to."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Config of a data set on the Hub."})
@@ -62,6 +62,12 @@ class DataArguments:
 def main() -> None:
     parser = HfArgumentParser((ModelArguments, DataArguments, Seq2SeqTrainingArguments))
     model_args, data_args, args = parser.parse_args_into_dataclasses()
+    if not (args.do_train or args.do_eval):
+        sys.exit("nothing to do: give --do_train, --do_eval or both")
+    if args.do_predict:
+        sys.exit("--do_predict is not done here: translate with `vanilla-transformer translate MODEL FILE`")
+    if args.do_train and not data_args.train_files:
+        sys.exit("--do_train needs pairs to train on: give --train_files")
     earlier = checkpoints(Path(args.output_dir))
     if args.do_train and earlier and not args.resume_from_checkpoint:
         sys.exit(
@@ -85,10 +91,12 @@ def main() -> None:
         return corpus
 
     with args.main_process_first(desc="tokenizing"):
-        train_pairs = pairs(data_args.train_files, "train", data_args.max_train_pairs)
         encode = partial(encode_pairs, tokenizer=tokenizer)
         version = version_of(tokenizer, f"{data_args.src_lang} to {data_args.tgt_lang}")
-        train = tokenize(train_pairs, encode, data_args.max_length, "train", version)
+        train = None
+        if args.do_train:
+            train_pairs = pairs(data_args.train_files, "train", data_args.max_train_pairs)
+            train = tokenize(train_pairs, encode, data_args.max_length, "train", version).remove_columns("length")
         validation = tokenize(pairs(data_args.validation_files, "validation"), encode, None, "validation", version)
 
     def compute_metrics(prediction) -> dict[str, float]:
@@ -101,7 +109,7 @@ def main() -> None:
     trainer = Seq2SeqTrainer(
         model=model,
         args=args,
-        train_dataset=train.remove_columns("length"),
+        train_dataset=train,
         eval_dataset=validation.remove_columns("length"),
         processing_class=tokenizer,
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),

@@ -214,6 +214,21 @@ def test_run_translation_counts_what_it_drops(model_dir, parallel_files, tmp_pat
     assert result.returncode == 0 and result.stderr.count("dropped 1 pairs (empty side)") == 2, result.stderr[-3000:]
 
 
+def test_run_translation_evaluates_alone(model_dir, parallel_files, tmp_path):
+    """Which needs no pairs to train on; what is not done is told."""
+    command = [sys.executable, str(ROOT / "scripts" / "run_translation.py"), "--model_name_or_path", str(model_dir)]
+    command += ["--output_dir", str(tmp_path / "out"), "--validation_files", *map(str, parallel_files), "--use_cpu"]
+    for more, told in (
+        ([], "nothing to do: give --do_train, --do_eval or both"),
+        (["--do_train"], "--do_train needs pairs to train on: give --train_files"),
+        (["--do_eval", "--do_predict"], "--do_predict is not done here"),
+        (["--do_eval"], ""),
+    ):
+        result = subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert result.returncode == bool(told) and told in result.stderr, result.stderr[-3000:]
+    assert json.loads((tmp_path / "out" / "eval_results.json").read_text())["eval_loss"] > 0
+
+
 def test_run_translation_explains_itself():
     script = str(ROOT / "scripts" / "run_translation.py")
     result = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, timeout=120)
