@@ -57,9 +57,9 @@ def linear_cross_entropy(head: nn.Linear, x, labels, label_smoothing=0.0, num_it
     labels = labels.to(x.device)  # another one where a model is divided
     kept = labels != IGNORED_LABEL  # what is not predicted needs no logits at all
     x, targets = x[kept], labels[kept]
-    parts = x, head.weight, head.bias
+    parts = [x, head.weight, head.bias]
     if not torch.is_grad_enabled():  # which a Function is not told of
-        parts = tuple(None if part is None else part.detach() for part in parts)
+        parts = [None if part is None else part.detach() for part in parts]
     total = LinearCrossEntropy.apply(*parts, targets, label_smoothing)
     return per_item(total, labels, num_items_in_batch)
 

@@ -246,7 +246,7 @@ class Recipe:
         config_class = CONFIGURATIONS[self.task]
         fields = dict(self.model or {})
         preset = fields.pop("preset", "base")
-        if not isinstance(preset, str):
+        if isinstance(preset, (list, dict)):  # which are no keys of a dictionary
             raise ValueError(f"model.preset: got {preset!r}, expected one of {', '.join(PRESETS)}")
         known = config_class.own_fields() | config_class.attribute_map.keys()
         for key in fields:
