@@ -74,6 +74,11 @@ def test_importing_the_package_loads_nothing_heavier_than_transformers(tmp_path)
     assert run_python(code, tmp_path).strip() == "[]"
 
 
+def test_reading_attention_maps_does_not_load_datasets(tmp_path):
+    code = "import sys, vanilla_transformer.inspection.maps\nprint('datasets' in sys.modules)"
+    assert run_python(code, tmp_path).strip() == "False"
+
+
 def test_the_papers_map_in_the_readme_names_what_exists():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = readme[readme.index("## From the paper to the code") : readme.index("Where the code departs")]

@@ -13,7 +13,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from tiny import ENGLISH, FRENCH, SMALL, tiny_model
+from tiny import ENGLISH, FRENCH, SMALL, held_elsewhere, tiny_model
 from transformers import AutoTokenizer, BertConfig
 
 from vanilla_transformer.cli import main
@@ -187,26 +187,12 @@ def test_what_comes_into_the_folder_of_parts_meanwhile_stays(model_dir, tmp_path
     assert output.exists() and [path.name for path in folder.iterdir()] == ["notes"]
 
 
-HOLDS = """
-import sys
-from pathlib import Path
-from vanilla_transformer.data.whole_files import held
-
-with held(Path(sys.argv[1]), "busy"):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
 def test_one_translation_at_a_time_into_a_file(model_dir, tmp_path, capsys):
     """Two of them would be mixed in its parts."""
     source, output = lines(tmp_path / "a", ENGLISH), tmp_path / "out"
-    with subprocess.Popen([sys.executable, "-c", HOLDS, str(output)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True) as other:  # fmt: skip
-        assert other.stdout.readline() == "held\n"
+    with held_elsewhere(output):
         told = error_of(capsys, "translate", model_dir, source, "-o", output, "--beams", 1)
         assert f"another process is writing {output}: let it come to its end" in told and not output.exists()
-        other.kill()
     assert run(capsys, "translate", model_dir, source, "-o", output, "--beams", 1)[0] == 0 and output.exists()
 
 
@@ -502,16 +488,11 @@ def test_numbers_are_written_whoever_has_seen_enough(command, model_dir, tmp_pat
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
 def test_a_full_disk_behind_standard_output(model_dir, tmp_path):
-    words = [
-        sys.executable,
-        "-m",
-        "vanilla_transformer",
-        "translate",
-        str(model_dir),
-        lines(tmp_path / "a", ENGLISH[:1]),
-    ]
+    source = lines(tmp_path / "a", ENGLISH[:1])
+    words = [sys.executable, "-m", "vanilla_transformer", "translate", str(model_dir), str(source)]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:
-        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, env=buffered)
     assert ended.returncode == 1 and "error: [Errno 28] No space left on device" in ended.stderr
     assert "Exception ignored" not in ended.stderr
 

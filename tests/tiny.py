@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -65,6 +67,27 @@ def tiny_model(**overrides) -> VanillaTransformerForSeq2SeqLM:
 
 def random_ids(*shape, vocab_size=50) -> torch.Tensor:
     return torch.randint(3, vocab_size, shape)
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from vanilla_transformer.data.whole_files import held
+
+with held(Path(sys.argv[1]), "busy"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_elsewhere(output: Path) -> Iterator[None]:
+    """Another process writes to `output`, and is killed then."""
+    command = [sys.executable, "-c", HOLDS, str(output)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        yield
+        other.kill()
 
 
 def run_python(code: str, cwd: Path, *, without_package: bool = False, **environment) -> str:

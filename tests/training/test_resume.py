@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import SMALL, losses
+from tiny import SMALL, held_elsewhere, losses
 from transformers import TrainerCallback
 
 from vanilla_transformer.training import train as training
@@ -80,33 +80,18 @@ def test_resume_needs_a_checkpoint_and_the_same_recipe(finished, small_recipe, t
         train(small_recipe(), finished.run, resume=True, from_model="x")
 
 
-HOLDS = """
-import sys
-from pathlib import Path
-from vanilla_transformer.data.whole_files import held
-
-with held(Path(sys.argv[1]), "busy"):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
 def test_one_training_at_a_time_in_a_run_folder(finished, small_recipe, tmp_path):
     """Until it ends, however it does. Another name of the same folder is no way in, and another folder is free."""
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(finished.run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert other.stdout.readline() == "held\n"
     (tmp_path / "link").symlink_to(finished.run)
     longer = small_recipe("training.max_steps=14")
-    for run in (finished.run, tmp_path / "link"):
-        for options in ({"resume": True}, {"overwrite": True}):
-            with pytest.raises(ValueError, match=rf"another process is training in {run}: .* with --resume"):
-                train(longer, run, **options)
-    assert (finished.model / "model.safetensors").exists() and checkpoints(finished.run)[-1].name == "checkpoint-12"
-    assert train(small_recipe("training.max_steps=2"), tmp_path / "beside").step == 2
-    other.kill()
-    other.wait()
+    with held_elsewhere(finished.run):
+        for run in (finished.run, tmp_path / "link"):
+            for options in ({"resume": True}, {"overwrite": True}):
+                with pytest.raises(ValueError, match=rf"another process is training in {run}: .* with --resume"):
+                    train(longer, run, **options)
+        assert (finished.model / "model.safetensors").exists()
+        assert checkpoints(finished.run)[-1].name == "checkpoint-12"
+        assert train(small_recipe("training.max_steps=2"), tmp_path / "beside").step == 2
     assert train(longer, finished.run, resume=True).step == 14
 
 

@@ -303,7 +303,7 @@ def test_a_tokenizer_of_another_model_is_refused(finished, small_recipe, tmp_pat
     tokenizer.add_tokens(["<new>"])
     tokenizer.save_pretrained(tmp_path / "model")
     known = len(tokenizer) - 1
-    with pytest.raises(ValueError, match=rf"has {known + 1} tokens and the model embeddings for {known}"):
+    with pytest.raises(ValueError, match=rf"has {known + 1} tokens, and the model has embeddings for {known}"):
         train(small_recipe(), tmp_path / "run", from_model=str(tmp_path / "model"))
     translator = load_translator(str(tmp_path / "model"))
     assert translator(["A dog."])

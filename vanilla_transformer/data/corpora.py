@@ -164,7 +164,9 @@ def not_utf8(path: str | Path, error: UnicodeDecodeError, line: int) -> ValueErr
     advice = f"convert it, for instance with `iconv -f {probably} -t utf-8`"
     for begins, program in COMPRESSED.items():
         if line == 1 and error.object.startswith(begins):
-            advice = f"it looks compressed: make text of it with `{program}`, or give a .gz of `gzip` that name"
+            advice = (
+                f"it looks compressed: make text of it with `{program}`; what `gzip` made is read by a name in .gz"
+            )
     return ValueError(f"{path}, line {line} is not UTF-8 (byte {error.start} is 0x{byte:02x}): {advice}")
 
 

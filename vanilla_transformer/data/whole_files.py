@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from datasets.config import HF_DATASETS_CACHE
 from filelock import FileLock, Timeout
 
 TMP = "tmp-"  # before the name of what is being written
@@ -71,7 +70,7 @@ def held(output: Path, busy: str) -> Iterator[None]:
     Raises:
         ValueError: that says `busy`, if there is one.
     """
-    caches = Path(HF_DATASETS_CACHE)
+    caches = caches_of_datasets()
     caches.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(os.fsencode(output.resolve())).hexdigest()
     lock = FileLock(caches / f"output-{name}.lock", is_singleton=True)
@@ -83,6 +82,13 @@ def held(output: Path, busy: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def caches_of_datasets() -> Path:
+    """Where `datasets`, which is not loaded by those who only write, keeps what it has read."""
+    from datasets.config import HF_DATASETS_CACHE
+
+    return Path(HF_DATASETS_CACHE)
 
 
 def sync(path: Path) -> None:
@@ -102,6 +108,6 @@ def room_left(place: Path) -> str:
         return f"{shutil.disk_usage(folder).free / 1e6:.0f} MB left in {folder}"
 
     return (
-        f"{left(place.absolute())}, {left(Path(HF_DATASETS_CACHE))}, where `datasets` keeps what it has read: make "
+        f"{left(place.absolute())}, {left(caches_of_datasets())}, where `datasets` keeps what it has read: make "
         "room, or move the latter with HF_DATASETS_CACHE=DIR, and give the same command again, `train` with --resume"
     )

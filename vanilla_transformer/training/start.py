@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from ..data.vocabulary import check_template, learn_tokenizer, special_ids
-from ..interop.loading import load_tokenizer, load_weights, read_config
+from ..interop.loading import load_tokenizer, load_weights, read_config, too_many_tokens
 from ..model.configuration_vanilla_transformer import FamilyConfig
 from ..model.decoding import position_limit
 from .splits import lengths_of
@@ -59,11 +59,7 @@ def load_base(task: TranslationTask, name: str):
     tokenizer = load_tokenizer(name)
     pad_for(task, tokenizer)
     if len(tokenizer) > model.config.vocab_size:
-        raise ValueError(
-            f"the tokenizer in {name} has {len(tokenizer)} tokens and the model embeddings for "
-            f"{model.config.vocab_size}: they do not belong together, or model.resize_token_embeddings(len(tokenizer))"
-            " was not called when tokens were added"
-        )
+        raise too_many_tokens(f"the tokenizer in {name} has {len(tokenizer)} tokens", model.config.vocab_size)
     tokenizer.model_max_length = max(tokenizer.model_max_length, recipe.corpus.max_length)  # what either has seen
     contradictions = []
     if recipe.model is not None:

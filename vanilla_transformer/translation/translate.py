@@ -14,7 +14,14 @@ from transformers import AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedMode
 from transformers.utils import logging
 
 from ..data.batching import token_budget_batches
-from ..interop.loading import check_folder, check_tokenizer, load_tokenizer, load_weights, read_config
+from ..interop.loading import (
+    check_folder,
+    check_tokenizer,
+    load_tokenizer,
+    load_weights,
+    read_config,
+    too_many_tokens,
+)
 from ..model.decoding import count_capped, output_limit, position_limit
 from ..model.tokenization_vanilla_transformer import reject_surrogates
 from ..processor import emulates
@@ -282,10 +289,8 @@ class Translator:
         sources = self.tokenizer(texts, verbose=False)["input_ids"] if texts else []
         known = self.model.get_encoder().get_input_embeddings().num_embeddings
         if (largest := max((max(ids, default=0) for ids in sources), default=0)) >= known:
-            raise ValueError(
-                f"the tokenizer, of {len(self.tokenizer)} tokens, makes the token {largest} of a text, and the model "
-                f"has embeddings for {known}: they do not belong together, or "
-                "model.resize_token_embeddings(len(tokenizer)) was not called when tokens were added"
+            raise too_many_tokens(
+                f"the tokenizer, of {len(self.tokenizer)} tokens, makes the token {largest} of a text", known
             )
         return sources
 
