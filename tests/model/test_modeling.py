@@ -166,7 +166,7 @@ def test_loss_is_torchs_and_transformers_label_smoothing():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("choice", [{}, {"tie_word_embeddings": False, "output_bias": True}])
-@pytest.mark.parametrize("chunk", [1, 150, 2**22])
+@pytest.mark.parametrize("chunk", [1, 1200, 2**22])
 def test_a_loss_without_logits_has_the_same_gradients(smoothing, choice, chunk, monkeypatch):
     """In chunks of one row, of three, and of all."""
     monkeypatch.setattr(loss, "CHUNKS", {"cpu": chunk})

@@ -23,8 +23,7 @@ def written_out(head, x, labels, label_smoothing, alpha):
 @pytest.mark.parametrize(("label_smoothing", "alpha"), [(0.0, 0.0), (0.1, 0.0), (0.1, 5.0)])
 def test_loss_and_gradients(bias, label_smoothing, alpha, monkeypatch):
     """Of several chunks, the last one shorter."""
-    monkeypatch.setattr(r_drop, "FEWEST_ROWS", 64)
-    monkeypatch.setattr(r_drop, "CHUNKS", {"cpu": 1})
+    monkeypatch.setattr(r_drop, "rows_of_a_chunk", lambda *_: 64)
     torch.manual_seed(0)
     head = nn.Linear(6, 30, bias=bias, dtype=torch.float64)
     labels = torch.randint(30, (4, 50))

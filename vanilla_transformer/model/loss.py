@@ -78,7 +78,14 @@ def add_product(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
     elif a.dtype == b.dtype == total.dtype:
         total.addmm_(a, b)
     else:
-        total += a @ b
+        total += (a @ b).to(total.dtype)  # in one step with the sum it would take longer
+
+
+def add_at_labels(grad: torch.Tensor, labels: torch.Tensor, number: float) -> None:
+    """grad[..., v] += number where v is the label, grad: (..., V), contiguous, labels: (..., 1). `scatter_add_` would
+    write all of a CPU's tensor anew."""
+    rows = torch.arange(labels.numel(), device=labels.device)
+    grad.view(-1, grad.shape[-1])[rows, labels.flatten()] += number
 
 
 def log_normalizer(logits, chances) -> torch.Tensor:
@@ -99,8 +106,14 @@ def smoothing(sum_x, count: int, weight, bias, label_smoothing: float) -> tuple:
     return -label_smoothing * loss, -label_smoothing * mean_weight, -share * sum_x, -share * count
 
 
-# Logits that are held at a time, and rows at least: a chunk should stay in a CPU's cache, and keep a GPU busy.
-CHUNKS, FEWEST_ROWS = {"cpu": 2**20, "cuda": 2**24}, 128
+# Bytes of logits that are held at a time, and rows at least: a chunk should stay in a CPU's cache, and keep a GPU busy.
+CHUNKS, FEWEST_ROWS = {"cpu": 2**22, "cuda": 2**25}, 128
+
+
+def rows_of_a_chunk(logits_of: torch.Tensor, weight: torch.Tensor) -> int:
+    """How many rows x (N, D) `logits_of` are computed at a time, weight: (V, D)."""
+    size = CHUNKS.get(logits_of.device.type, CHUNKS["cpu"])
+    return max(FEWEST_ROWS, size // (len(weight) * logits_of.element_size()))
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -119,8 +132,8 @@ class LinearCrossEntropy(torch.autograd.Function):
         )
         kept = 1 - label_smoothing
         total = torch.zeros((), dtype=torch.float32, device=x.device)
-        rows = max(FEWEST_ROWS, CHUNKS.get(x.device.type, 2**20) // len(weight))
         rounded_x, rounded_weight, rounded_bias = rounded(x, weight, bias)
+        rows = rows_of_a_chunk(rounded_x, weight)
         with torch.autocast(x.device.type, enabled=False):
             for start in range(0, len(x), rows):
                 part, right = rounded_x[start : start + rows], labels[start : start + rows, None]
@@ -128,7 +141,7 @@ class LinearCrossEntropy(torch.autograd.Function):
                 grad = logits.softmax(-1)
                 total += (log_normalizer(logits, grad) - kept * logits.gather(1, right)).sum()
                 if any(wanted):
-                    grad.scatter_add_(1, right, grad.new_full(right.shape, -kept))
+                    add_at_labels(grad, right, -kept)
                 if grad_x is not None:
                     grad_x[start : start + rows] = linear(grad, rounded_weight.T)
                 if grad_weight is not None:

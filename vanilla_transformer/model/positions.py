@@ -168,6 +168,13 @@ def rotate(x: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor] | None) 
     """(x_2i cos - x_2i+1 sin, x_2i sin + x_2i+1 cos): (B, H, L, K) -> (B, H, L, K)  (RoFormer, equation 34)"""
     if rotation is None:
         return x
+    if x.device.type == "cpu" and not torch.compiler.is_compiling() and not torch.jit.is_tracing():
+        # (x_2i + i x_2i+1) (cos + i sin): a CPU reads neighbours together several times as fast as every second number.
+        # Compilers and exports know no complex numbers.
+        exact = torch.promote_types(x.dtype, torch.float32)
+        turn = torch.view_as_complex(torch.stack(rotation, dim=-1).to(exact))
+        pairs = torch.view_as_complex(x.to(exact).unflatten(-1, (-1, 2)))  # (B, H, L, K/2)
+        return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
     cos, sin = (part.to(x.dtype) for part in rotation)
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)

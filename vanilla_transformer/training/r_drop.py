@@ -8,7 +8,15 @@ import torch
 from torch import nn
 
 from ..model.linear import linear
-from ..model.loss import CHUNKS, FEWEST_ROWS, IGNORED_LABEL, add_product, log_normalizer, rounded, smoothing
+from ..model.loss import (
+    IGNORED_LABEL,
+    add_at_labels,
+    add_product,
+    log_normalizer,
+    rounded,
+    rows_of_a_chunk,
+    smoothing,
+)
 
 
 def r_drop_loss(head: nn.Linear, x, labels, label_smoothing: float, alpha: float) -> torch.Tensor:
@@ -42,9 +50,9 @@ class RDrop(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=exact)
         grad_bias = None if bias is None else torch.zeros_like(bias, dtype=exact)
         total = torch.zeros((), dtype=exact, device=p.device)
-        rows = max(FEWEST_ROWS, CHUNKS.get(p.device.type, 2**20) // len(weight)) // 2
         kept, half = 1 - label_smoothing, alpha / 4
         rounded_p, rounded_q, rounded_weight, rounded_bias = rounded(p, q, weight, bias)
+        rows = rows_of_a_chunk(rounded_p, weight) // 2
         with torch.autocast(p.device.type, enabled=False):
             for start in range(0, len(p), rows):
                 x = torch.stack([part[start : start + rows] for part in (rounded_p, rounded_q)])  # (2, rows, D)
@@ -66,7 +74,7 @@ class RDrop(torch.autograd.Function):
                     factor = 0.5 + half * (1 - sign * shift - divergence[side])  # (rows, 1)
                     torch.mul(apart, sign * half, out=grad[side])
                     grad[side].add_(factor).mul_(chances[side]).sub_(chances[1 - side], alpha=half)
-                grad.scatter_add_(-1, right, grad.new_full((1, 1, 1), -kept / 2).expand_as(right))
+                add_at_labels(grad, right, -kept / 2)
                 if grad_bias is not None:
                     grad_bias += grad.sum((0, 1))
                 grad_x[:, start : start + rows] = linear(grad, rounded_weight.T)
