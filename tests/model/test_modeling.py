@@ -185,6 +185,21 @@ def test_a_loss_without_logits_has_the_same_gradients(smoothing, choice, chunk, 
         torch.testing.assert_close(model(**inputs, skip_logits=True).loss, model(**inputs).loss)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_number_is_added_where_the_label_is(dtype):
+    grad, labels = torch.rand(2, 3, 5).to(dtype), torch.tensor([[4, 0, 2], [1, 1, 3]])[..., None]
+    expected = grad.scatter_add(-1, labels, grad.new_full((1, 1, 1), -0.9).expand_as(labels))
+    loss.add_at_labels(grad, labels, -0.9)
+    torch.testing.assert_close(grad, expected)
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, 131), (torch.bfloat16, 262)])
+def test_chunks_of_logits_are_as_large_as_a_cache(dtype, rows):
+    weight = torch.empty(8000, 2)
+    assert loss.rows_of_a_chunk(torch.empty(1, 2, dtype=dtype), weight) == rows
+    assert loss.rows_of_a_chunk(torch.empty(1, 2, dtype=dtype), torch.empty(100_000, 2)) == loss.FEWEST_ROWS
+
+
 def test_a_loss_without_logits_in_half_precision():
     inputs, grads = batch(), []
     model = tiny_model(dropout=0.0).to(torch.bfloat16).train()

@@ -1,5 +1,6 @@
 """`pipeline("translation")` answers as in transformers 4.57, for our models and for those of transformers."""
 
+import copy
 import json
 import os
 import subprocess
@@ -637,6 +638,17 @@ def test_own_model_warns_once_a_call_of_all_capped_outputs(own, caplog):
     own([TWO, ONE, TWO], num_beams=1)
     assert sum("3 of 3 translations reached the limit" in record.message for record in caplog.records) == 1
     assert not [record for record in caplog.records if "were cut" in record.message]
+
+
+@pytest.mark.parametrize("name", ["own", "marian", "t5"])
+def test_a_token_without_an_embedding_is_named(name, own, makers):
+    pipe = own if name == "own" else makers[name].pipe
+    tokenizer = copy.deepcopy(pipe.tokenizer)
+    tokenizer.add_tokens([f"zzz{number}" for number in range(300)])
+    added = pipeline("translation", model=pipe.model, tokenizer=tokenizer, device="cpu")
+    assert added([ONE], max_new_tokens=3)
+    with pytest.raises(ValueError, match=r"the token 'zzz299', .*number is \d+, expected numbers below \d+"):
+        added([ONE, "zzz299"], max_new_tokens=3)
 
 
 def test_no_beams_and_no_stop_sequence(own):

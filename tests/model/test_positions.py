@@ -4,7 +4,13 @@ import pytest
 import torch
 from tiny import random_ids, tiny_config, tiny_model
 
-from vanilla_transformer.model.positions import RelativePositions, SinusoidalPositions, token_positions
+from vanilla_transformer.model.positions import (
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    rotate,
+    token_positions,
+)
 
 
 def test_sinusoid_is_the_papers_formula():
@@ -20,6 +26,32 @@ def test_sinusoids_reach_beyond_the_configured_length():
     short, long = (SinusoidalPositions(tiny_config(max_position_embeddings=n), 2, False) for n in (4, 64))
     x, positions = torch.zeros(1, 50, 16), torch.arange(50)[None]
     torch.testing.assert_close(short.embed(x, positions, 50), long.embed(x, positions, 50), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-6), (torch.float32, 1e-6), (torch.bfloat16, 0.03)])
+def test_pairs_are_turned_by_an_angle_that_grows_with_the_position(dtype, error, monkeypatch):
+    """RoFormer, equation 34, of heads that lie beside each other in memory; with complex numbers, and as compilers and
+    exports have it, without."""
+    config = tiny_config(positions="rotary", d_model=16)
+    rotation = RotaryPositions(config, 2, False).rotation(torch.tensor([[0, 1, 5], [2, 3, 4]]), 6)
+    x = torch.randn(2, 3, 16, dtype=dtype, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    heads = x.unflatten(-1, (2, 8)).transpose(1, 2)  # (B, H, L, K)
+    expected = torch.empty(2, 2, 3, 8, dtype=torch.float64)
+    for row, positions in enumerate([[0, 1, 5], [2, 3, 4]]):
+        for place, position in enumerate(positions):
+            for i in range(4):
+                angle = position / config.rope_parameters["rope_theta"] ** (2 * i / 8)
+                turn = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]).double()
+                pair = slice(2 * i, 2 * i + 2)
+                expected[row, :, place, pair] = heads[row, :, place, pair].double() @ turn.T
+    gradients = []
+    for compiling in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
+        turned = rotate(heads, rotation)
+        assert turned.dtype == dtype
+        torch.testing.assert_close(turned.double(), expected, atol=error, rtol=error)
+        gradients.append(torch.autograd.grad((turned * heads.detach().flip(-1)).sum(), x)[0])
+    torch.testing.assert_close(*gradients, atol=error, rtol=error)
 
 
 def test_position_is_the_number_of_tokens_before():

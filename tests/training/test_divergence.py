@@ -145,9 +145,19 @@ def test_weights_that_are_no_numbers_are_not_saved(small_recipe, tmp_path, monke
     assert not checkpoints(tmp_path / "run")
 
 
-def test_a_warm_up_that_never_ends_is_told(warnings_of, small_recipe, tmp_path):
-    train(small_recipe("training.max_steps=3", "training.eval_steps=3"), tmp_path / "run")
-    assert any("warmup_steps=4 and training.max_steps=3: the learning rate rises to" in text for text in warnings_of())
+R_DROP = ["training.max_steps=null", "training.num_train_epochs=0.5", "training.r_drop=1", "training.r_drop_after=20"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"), [(["training.max_steps=3"], ["warmup_steps"]), (R_DROP, ["warmup_steps", "r_drop_after"])]
+)
+def test_what_would_begin_behind_the_end_is_told(settings, told, warnings_of, small_recipe, tmp_path):
+    recipe = small_recipe(*settings, "training.warmup_steps=20", "training.eval_steps=3")
+    step = train(recipe, tmp_path / "run").step
+    assert 1 < step < 20
+    for name in ("warmup_steps", "r_drop_after"):
+        text = f"training.{name}=20, and training has {step} updates"
+        assert any(text in warning for warning in warnings_of()) == (name in told)
 
 
 def test_sources_are_exchanged_where_each_pair_is_a_batch():

@@ -106,7 +106,7 @@ def smoothing(sum_x, count: int, weight, bias, label_smoothing: float) -> tuple:
     return -label_smoothing * loss, -label_smoothing * mean_weight, -share * sum_x, -share * count
 
 
-# Bytes of logits that are held at a time, and rows at least: a chunk should stay in a CPU's cache, and keep a GPU busy.
+# Bytes of logits held at a time, and rows at least: a chunk should stay in a CPU's cache, and keep a GPU busy.
 CHUNKS, FEWEST_ROWS = {"cpu": 2**22, "cuda": 2**25}, 128
 
 

@@ -8,6 +8,7 @@ and languages that a tokenizer does not know raise.
 """
 
 import enum
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,8 +57,9 @@ class TranslationPipeline(Pipeline):
 
     Raises:
         TypeError: for input that is none of the above.
-        ValueError: for a source longer than the model's table of positions; for a model that is no encoder-decoder;
-            for a language that a multilingual tokenizer does not know.
+        ValueError: for a source longer than the model's table of positions, or with a token that the model has no
+            embedding for; for a model that is no encoder-decoder; for a language that a multilingual tokenizer does
+            not know.
     """
 
     model: Any
@@ -215,6 +217,14 @@ class TranslationPipeline(Pipeline):
             )
         if not encoded["input_ids"]:
             return None
+        known = getattr(self.model.get_input_embeddings(), "num_embeddings", math.inf)
+        if (highest := max(encoded["input_ids"])) >= known:
+            raise ValueError(
+                f"got a text with the token {self.tokenizer.convert_ids_to_tokens(highest)!r}, {_beginning(text)}, "
+                f"whose number is {highest}, expected numbers below {known}, for which {type(self.model).__name__} "
+                "has embeddings: tokenizer and model do not belong together, or "
+                "model.resize_token_embeddings(len(tokenizer)) was not called when tokens were added."
+            )
         encoded.pop("token_type_ids", None)
         return Source(encoded, cut=cut, unusual=length > trained and not cut)
 

@@ -101,11 +101,6 @@ def one_device(arguments: Seq2SeqTrainingArguments) -> None:
 def warn_of_settings(recipe: Recipe, arguments: Seq2SeqTrainingArguments, from_model: str | None) -> None:
     """Say of settings that are possible, and hardly meant."""
     training = recipe.training
-    if training.max_steps and training.warmup_steps >= training.max_steps:
-        logger.warning(
-            f"training.warmup_steps={training.warmup_steps} and training.max_steps={training.max_steps}: the learning "
-            "rate rises to the end, and its peak is not reached; train longer, or warm up in fewer steps"
-        )
     if from_model and training.learning_rate is None:
         logger.warning(
             f"training.learning_rate is not set: its peak is {arguments.learning_rate:.2g}, as for fresh weights "

@@ -51,7 +51,7 @@ from .run_folder import (
 from .splits import load_splits, tokenize, version_of
 from .start import check_positions, load_base, new_base
 from .tasks import TASKS
-from .trainer import RecipeTrainer, StopOnInterrupt
+from .trainer import RecipeTrainer, StopOnInterrupt, WarnsOfLength
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def train(
         eval_dataset=encoded["validation"],
         processing_class=tokenizer,
         data_collator=task.collator(tokenizer),
-        callbacks=[stop, *early_stopping(recipe)],
+        callbacks=[stop, WarnsOfLength(training), *early_stopping(recipe)],
         task=task,
         validation_text=splits["validation"],
     )

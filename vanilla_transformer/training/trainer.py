@@ -27,6 +27,7 @@ from ..translation.alignments import kernel
 from .checkpoints import checkpoints, publish, rotate, select, writing
 from .muon import muon_with_adam
 from .r_drop import r_drop_loss
+from .recipe import TrainingRecipe
 from .splits import lengths_of
 from .tasks import TranslationTask
 
@@ -285,6 +286,27 @@ class TellsTheEpoch(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.sampler.set_epoch(int(state.epoch or 0))
+
+
+class WarnsOfLength(TrainerCallback):
+    """Says what would begin behind the last update: how many `num_train_epochs` are, batches alone tell."""
+
+    def __init__(self, recipe: TrainingRecipe):
+        self.behind = {
+            "warmup_steps": (
+                recipe.warmup_steps,
+                "the learning rate rises to the end, and its peak is not reached; train longer, or warm up in fewer",
+            ),
+            "r_drop_after": (
+                recipe.r_drop_after,
+                "R-Drop does not begin; train longer, or let it begin after fewer",
+            ),
+        }
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        for name, (begins, what) in self.behind.items():
+            if begins >= state.max_steps and state.is_world_process_zero:
+                logger.warning(f"training.{name}={begins}, and training has {state.max_steps} updates: {what}")
 
 
 class StopOnInterrupt(TrainerCallback):
