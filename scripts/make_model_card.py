@@ -32,6 +32,7 @@ MOST = 4  # words named of each fault
 ON_THE_HUB = {"BLEU": "bleu", "BLEU-moses": "bleu", "chrF2": "chrf", "TER": "ter"}  # what the Hub calls a metric
 # What is a matter of size, and no departure from the paper; and what follows from `positions`.
 SIZES = re.compile("d_model|.*_(layers|heads|ffn_dim)|.*dropout|rope_parameters")
+OF_EVERY_SHELL = {"HOME", "USER", "PWD"}
 WEIGHTS = {"newest": "newest weights", "mean": "mean of {} checkpoints"}
 
 
@@ -59,12 +60,13 @@ def parse() -> argparse.Namespace:
 
 def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
     """What the Hub reads: language, licence, task, data and scores."""
+    names = names_of(evaluations)
     results = [
         EvalResult(
             task_type="translation",
             dataset_type=arguments.dataset_id or arguments.dataset,
-            dataset_name=f"{arguments.dataset}, {Path(evaluation['source']).name}",
-            dataset_split=Path(evaluation["source"].removesuffix(".gz")).stem,  # by which results are told apart
+            dataset_name=f"{arguments.dataset}, {names[evaluation['source']]}",
+            dataset_split=split_of(names[evaluation["source"]]),  # by which results are told apart
             metric_type=ON_THE_HUB[score["name"]],
             metric_name=f"{score['name']} ({how(evaluation)}; {score['signature']})",
             metric_value=round(score["score"], 2),
@@ -86,15 +88,34 @@ def metadata(arguments, recipe: dict, evaluations: list[dict]) -> ModelCardData:
     )
 
 
+def split_of(name: str) -> str:
+    """test_2016.en.gz -> test_2016"""
+    return str(Path(name.removesuffix(".gz")).with_suffix(""))
+
+
 def is_of_the_model(evaluation: dict) -> bool:
     """Or else of a checkpoint of its run, which the table of the card has beside it, and which is not shared."""
     return Path(evaluation["model"]).name == "model"
 
 
+def is_plain(evaluation: dict) -> bool:
+    """As the pipeline computes that is shown: not packed, nor rounded."""
+    return evaluation["settings"]["dtype"] == "float32" and not evaluation["settings"]["packed"]
+
+
+def names_of(evaluations: list[dict]) -> dict[str, str]:
+    """What each test set is called, by its path: as much of its end as tells it from the others."""
+    paths = {evaluation["source"]: Path(evaluation["source"]).absolute().parts for evaluation in evaluations}
+    length = 1
+    while len({parts[-length:] for parts in paths.values()}) < len(set(paths.values())):
+        length += 1
+    return {source: "/".join(parts[-length:]) for source, parts in paths.items()}
+
+
 def example(evaluations: list[dict]) -> str:
     """The first sentence of a test set, and what the pipeline makes of it by the widest search that was scored."""
     of_the_model = filter(is_of_the_model, evaluations)
-    evaluation = max(of_the_model, key=lambda scored: scored["settings"]["num_beams"])
+    evaluation = max(of_the_model, key=lambda scored: (is_plain(scored), scored["settings"]["num_beams"]))
     first, settings = evaluation["examples"][0], evaluation["settings"]
     search = ", ".join(f"{name}={settings[name]}" for name in ("num_beams", "length_penalty"))
     return (
@@ -224,9 +245,10 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     data, count = provenance["data"], len(result["mean_of"])
     machines = " then ".join(f"{m['processor']} ({m['threads']} threads)" for m in provenance["machines"])
     kept = WEIGHTS[result["weights"]].format(count)
+    names = names_of(evaluations)
     scores = [
         (
-            [Path(e["source"]).name, kept if is_of_the_model(e) else Path(e["model"]).name, how(e)],
+            [names[e["source"]], kept if is_of_the_model(e) else Path(e["model"]).name, how(e)],
             e["scores"],
             "{:.1f} ({device}, {processes} x {threads})".format(1000 * e["seconds"] / e["pairs"], **e["settings"]),
         )
@@ -248,7 +270,7 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     told = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip()
     variables = [
         f"export {name}=...  # the folder of the data that `corpus` names below"
-        for name in sorted(set(re.findall(r"\$\{?(\w+)", told)))
+        for name in sorted(set(re.findall(r"\$\{?(\w+)", told)) - OF_EVERY_SHELL)
     ]
     diversification = recipe.get("diversification")
     teachers = told_of_teachers(folder_of_teachers(arguments.run), diversification) if diversification else ""

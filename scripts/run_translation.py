@@ -29,6 +29,7 @@ from vanilla_transformer.data.corpora import read_corpus
 from vanilla_transformer.evaluation import translation_scores
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.splits import encode_pairs, tokenize, version_of
+from vanilla_transformer.training.start import check_positions
 from vanilla_transformer.translation.languages import set_languages
 from vanilla_transformer.translation.shares import leave
 
@@ -90,14 +91,18 @@ def main() -> None:
         report.warn()
         return corpus
 
-    with args.main_process_first(desc="tokenizing"):
-        encode = partial(encode_pairs, tokenizer=tokenizer)
-        version = version_of(tokenizer, f"{data_args.src_lang} to {data_args.tgt_lang}")
-        train = None
-        if args.do_train:
-            train_pairs = pairs(data_args.train_files, "train", data_args.max_train_pairs)
-            train = tokenize(train_pairs, encode, data_args.max_length, "train", version).remove_columns("length")
-        validation = tokenize(pairs(data_args.validation_files, "validation"), encode, None, "validation", version)
+    try:
+        with args.main_process_first(desc="tokenizing"):
+            encode = partial(encode_pairs, tokenizer=tokenizer)
+            version = version_of(tokenizer, f"{data_args.src_lang} to {data_args.tgt_lang}")
+            text, train = pairs(data_args.validation_files, "validation"), None
+            validation = tokenize(text, encode, None, "validation", version)
+            if args.do_train:
+                text = pairs(data_args.train_files, "train", data_args.max_train_pairs)
+                train = tokenize(text, encode, data_args.max_length, "train", version)
+        check_positions(model, {"validation": validation} | ({"train": train} if args.do_train else {}))
+    except (OSError, ValueError) as error:  # of files, and of what stands in them
+        sys.exit(str(error))
 
     def compute_metrics(prediction) -> dict[str, float]:
         # Several processes fill the last batch with sentences from the start, and `Seq2SeqTrainer` keeps these.
@@ -109,14 +114,14 @@ def main() -> None:
     trainer = Seq2SeqTrainer(
         model=model,
         args=args,
-        train_dataset=train,
+        train_dataset=train and train.remove_columns("length"),
         eval_dataset=validation.remove_columns("length"),
         processing_class=tokenizer,
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         compute_metrics=compute_metrics if args.predict_with_generate else None,
     )
-    twice = -len(validation) % (args.world_size * args.per_device_eval_batch_size) if args.world_size > 1 else 0
-    if twice:  # as `Seq2SeqTrainer` does it
+    twice = -len(validation) % (args.world_size * args.per_device_eval_batch_size)
+    if twice and args.world_size > 1 and args.do_eval:  # as `Seq2SeqTrainer` does it
         logger.warning(
             f"eval_loss counts {twice} sentences twice, which fill up the last batch of {args.world_size} processes; "
             "the scores of translations do not"

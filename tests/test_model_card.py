@@ -232,7 +232,7 @@ def test_the_example_is_as_formatters_have_it(text, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(CARD.parent)
     import make_model_card
 
-    settings = {"num_beams": 5, "length_penalty": 1.6}
+    settings = {"num_beams": 5, "length_penalty": 1.6, "dtype": "float32", "packed": None}
     scored = {"model": "run/model", "settings": settings, "examples": [{"source": text, "translation": text}]}
     example = make_model_card.example([scored])
     values = {"translator": lambda *given, **_: values.setdefault("given", given)}
@@ -242,6 +242,33 @@ def test_the_example_is_as_formatters_have_it(text, tmp_path, monkeypatch):
     words = ["format", "--check", "--config", str(ROOT / "pyproject.toml"), str(tmp_path / "example.py")]
     done = subprocess.run([sys.executable, "-m", "ruff", *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_example_is_one_of_the_model_as_it_is_loaded(monkeypatch):
+    """Before one of a wider search of what is packed or rounded."""
+    monkeypatch.syspath_prepend(CARD.parent)
+    import make_model_card
+
+    def scored(beams: int, text: str, **changes) -> dict:
+        settings = {"num_beams": beams, "length_penalty": 1.6, "dtype": "float32", "packed": None, **changes}
+        return {"model": "run/model", "settings": settings, "examples": [{"source": "a", "translation": text}]}
+
+    packed, rounded = scored(5, "packed", packed="int8"), scored(5, "rounded", dtype="bfloat16")
+    example = make_model_card.example([packed, rounded, scored(1, "greedy"), scored(4, "beams")])
+    assert "num_beams=4" in example and "'beams'" in example
+    assert "'packed'" in make_model_card.example([packed])
+
+
+def test_sets_of_one_name_are_told_apart(monkeypatch):
+    monkeypatch.syspath_prepend(CARD.parent)
+    import make_model_card
+
+    def names(*sources: str) -> list[str]:
+        return list(make_model_card.names_of([{"source": source} for source in sources]).values())
+
+    assert names("data/a/test.en", "data/b/test.en", "data/a/test.en") == ["a/test.en", "b/test.en"]
+    assert names("data/a/test.en", "data/b/val.en.gz") == ["test.en", "val.en.gz"]
+    assert make_model_card.split_of("b/test_2016.en.gz") == "b/test_2016"
 
 
 def test_commands_that_went_on_say_so(tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ import foreign_models
 from foreign_models import ARCHITECTURES, FORMS, ONE, POSITIONS, THREE, TWO
 
 import vanilla_transformer
-from vanilla_transformer.model.decoding import position_limit
+from vanilla_transformer.model.decoding import position_limit, token_limit
 from vanilla_transformer.model.pipeline_translation import ReturnType, TranslationPipeline
 
 RECORD = json.loads((Path(__file__).parent / "translation_pipeline_4_57.json").read_text())
@@ -649,6 +649,18 @@ def test_a_token_without_an_embedding_is_named(name, own, makers):
     assert added([ONE], max_new_tokens=3)
     with pytest.raises(ValueError, match=r"the token 'zzz299', .*number is \d+, expected numbers below \d+"):
         added([ONE, "zzz299"], max_new_tokens=3)
+
+
+def test_a_model_without_a_table_of_embeddings_translates(own):
+    """CANINE hashes letters."""
+    from transformers import CanineConfig, CanineModel
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    canine = CanineModel(CanineConfig(**sizes, num_hash_buckets=32, num_hash_functions=2))
+    assert token_limit(canine) > 10**9
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(own.model.get_encoder(), "get_input_embeddings", canine.get_input_embeddings)
+        assert own(ONE, max_new_tokens=3)
 
 
 def test_no_beams_and_no_stop_sequence(own):

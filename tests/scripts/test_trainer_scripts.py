@@ -16,6 +16,8 @@ from tiny import ENGLISH, FRENCH, ROOT, random_ids, run_python, tiny_model
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
     DataCollatorForLanguageModeling,
     DataCollatorForSeq2Seq,
     Trainer,
@@ -205,6 +207,24 @@ def test_run_translation_of_a_model_of_many_languages(parallel_files, tmp_path):
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
     assert (tokenizer.src_lang, tokenizer.tgt_lang) == ("deu_Latn", "fra_Latn")
     assert model.generation_config.forced_bos_token_id == tokenizer.convert_tokens_to_ids("fra_Latn")
+
+
+def test_run_translation_tells_of_pairs_that_no_position_is_left_for(parallel_files, tokenizer, tmp_path):
+    """Before the training, and not at its first evaluation."""
+    config = BartConfig(
+        vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_position_embeddings=17, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=2,
+    )  # fmt: skip
+    for part in (BartForConditionalGeneration(config), tokenizer):
+        part.save_pretrained(tmp_path / "bart")
+    result = run_translation(tmp_path, LAUNCHERS["python"], tmp_path / "bart", parallel_files, "--max_length", "17")
+    told = "the positions of BartForConditionalGeneration end at 17: give the model more"
+    assert result.returncode == 1 and told in result.stderr and "Traceback" not in result.stderr, result.stderr[-3000:]
+    assert "a validation pair has " in result.stderr and not list((tmp_path / "out").glob("*"))
+    result = run_translation(tmp_path, LAUNCHERS["python"], tmp_path / "bart", parallel_files, "--max_length", "2")
+    told = "no pair of train is within max_length=2 tokens: raise it"
+    assert result.returncode == 1 and told in result.stderr and "Traceback" not in result.stderr, result.stderr[-3000:]
 
 
 def test_run_translation_counts_what_it_drops(model_dir, parallel_files, tmp_path):

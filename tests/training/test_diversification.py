@@ -19,7 +19,7 @@ from vanilla_transformer.data.phrasebook import phrasebook
 from vanilla_transformer.training import arguments, diversification
 from vanilla_transformer.training import train as training
 from vanilla_transformer.training.checkpoints import checkpoints
-from vanilla_transformer.training.diversification import train_recipe, write_further
+from vanilla_transformer.training.diversification import folder_of_teachers, train_recipe, write_further
 from vanilla_transformer.training.recipe import load_recipe
 from vanilla_transformer.training.run_folder import state_of
 from vanilla_transformer.training.train import TrainingResult, train
@@ -373,6 +373,18 @@ def test_a_run_in_the_folder_where_one_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     result = train_recipe(load_recipe("copy", [*SMALL, *TAUGHT]), Path("."))
     assert result.model == tmp_path / "here" / "model" and (tmp_path / "here.teachers" / "teachers.json").exists()
+    assert folder_of_teachers(Path(".")) == tmp_path / "here.teachers"  # as the script of the card asks for it
+
+
+@pytest.mark.parametrize("owner", ["run", "run.teachers/backward"])
+def test_a_vocabulary_that_would_be_deleted_is_refused(owner, tmp_path):
+    run = tmp_path / "run"
+    train_recipe(load_recipe("copy", [*SMALL, *TAUGHT]), run)
+    tokenizer = tmp_path / owner / "tokenizer"
+    again = load_recipe("copy", [*SMALL, *TAUGHT, f"tokenizer={{path: {tokenizer}}}"])
+    with pytest.raises(ValueError, match=f"holds {tokenizer} itself, which would be deleted: choose another -o"):
+        train_recipe(again, run, overwrite=True)
+    assert (run / "model").exists() and tokenizer.exists()
 
 
 def test_a_run_is_the_same_whatever_the_order_of_words_in_a_set(tmp_path):

@@ -1,5 +1,7 @@
 """Word alignments: subwords joined to words, heads chosen by agreement, links in Pharaoh's form."""
 
+from collections import Counter
+
 import foreign_models
 import numpy as np
 import pytest
@@ -264,6 +266,24 @@ def test_beyond_the_positions(tokenizer, caplog):
     assert len(answer.tokens) == 15 and answer.links
     (found,) = translator.align([("A man", " ".join("abcdefghijklmnopqrst"))])
     assert 0 < len(found) < 20
+
+
+def test_what_is_cut_is_told_once_where_the_rest_of_a_file_follows(tokenizer, monkeypatch):
+    model = tiny_model(vocab_size=len(tokenizer), positions="learned", max_position_embeddings=16).eval()
+    translator, messages, counts = Translator(model, tokenizer), [], Counter()
+    monkeypatch.setattr("vanilla_transformer.translation.translate.logger.warning", messages.append)
+    options = {"num_beams": 1, "truncation": True, "return_alignments": True}
+    for _ in range(2):
+        translator.candidates(["A cat.", "cat " * 50], **options, counts=counts)
+    assert not messages
+    translator.warn(counts)
+    assert sum("2 sources were cut to 16 tokens" in message for message in messages) == 1
+    messages.clear()
+    translator.candidates(["A cat.", "cat " * 50], **options)
+    assert sum("1 sources were cut to 16 tokens" in message for message in messages) == 1
+    messages.clear()
+    translator.align([("A man", " ".join("abcdefghijklmnopqrst"))])
+    assert messages == ["1 translations are aligned up to token 15, the end of the positions"]
 
 
 @pytest.mark.parametrize("name", ["t5", "m2m100"])

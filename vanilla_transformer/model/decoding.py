@@ -2,6 +2,7 @@
 """How long a translation may get (section 6.1), and a `generate` that keeps to it and says when it had to cut."""
 
 import copy
+import sys
 from typing import Any
 
 import torch
@@ -54,6 +55,16 @@ def position_limit(stack: nn.Module, config) -> int | None:
             behind_padding = 0 if module.padding_idx is None else module.padding_idx + 1
             limits.append(module.num_embeddings - getattr(module, "offset", behind_padding))
     return min(limits, default=None)
+
+
+def token_limit(stack: nn.Module) -> int:
+    """How many tokens an encoder or decoder has embeddings for; `sys.maxsize` where it makes them in another way, as
+    CANINE does."""
+    try:
+        table = stack.get_input_embeddings()  # type: ignore[operator]
+    except NotImplementedError:
+        return sys.maxsize
+    return getattr(table, "num_embeddings", sys.maxsize)
 
 
 def length_of_checkpoint(config, max_length: int | None) -> int | None:

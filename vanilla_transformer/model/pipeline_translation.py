@@ -8,7 +8,6 @@ and languages that a tokenizer does not know raise.
 """
 
 import enum
-import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from transformers import GenerationConfig, Pipeline, PreTrainedModel
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.utils import logging
 
-from .decoding import EXTRA_TOKENS, count_capped, is_of_family, length_of_checkpoint, position_limit
+from .decoding import EXTRA_TOKENS, count_capped, is_of_family, length_of_checkpoint, position_limit, token_limit
 from .language_tokens import token_of
 
 logger = logging.get_logger(__name__)
@@ -217,7 +216,7 @@ class TranslationPipeline(Pipeline):
             )
         if not encoded["input_ids"]:
             return None
-        known = getattr(self.model.get_input_embeddings(), "num_embeddings", math.inf)
+        known = token_limit(self.model.get_encoder())
         if (highest := max(encoded["input_ids"])) >= known:
             raise ValueError(
                 f"got a text with the token {self.tokenizer.convert_ids_to_tokens(highest)!r}, {_beginning(text)}, "

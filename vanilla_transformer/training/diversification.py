@@ -56,7 +56,13 @@ SUMMARY, FORWARD, BACKWARD = "teachers.json", "forward", "backward"
 
 
 def folder_of_teachers(run: Path) -> Path:
+    run = by_name(run)
     return run.with_name(f"{run.name}.teachers")
+
+
+def by_name(run: Path) -> Path:
+    """Of `-o .` and `-o ..` as well, the folder of whose teachers is named after what that is."""
+    return Path(os.path.abspath(run)) if run.name in ("", "..") else run
 
 
 @one_at_a_time
@@ -76,8 +82,7 @@ def train_recipe(
         return train(recipe, run, resume=resume, overwrite=overwrite, from_model=from_model)
     if from_model:
         raise ValueError("--from goes on with one model, and diversification trains three: leave one of them out")
-    if run.name in ("", ".."):  # `-o .`: the folder of teachers is named after what that is
-        run = Path(os.path.abspath(run))
+    run = by_name(run)
     folder, processes = folder_of_teachers(run), processes_of_launch()
     among_teachers = resume and not overwrite and (folder / PROVENANCE).exists() and not is_begun(run)
     for each in (recipe, recipe.teacher()):
@@ -117,6 +122,7 @@ def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
 
     Raises:
         FileExistsError: if there is one that is not to be deleted.
+        ValueError: if the vocabulary that the teachers are to read lies in what is.
     """
     if folder.exists():
         if not overwrite:
@@ -125,6 +131,10 @@ def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
             )
         if not (folder / SUMMARY).exists():
             raise FileExistsError(f"{folder} is not of a run's teachers, and is not deleted: choose another -o")
+    vocabulary = recipe.tokenizer.path if recipe.tokenizer else None
+    for old in (folder, run):
+        if vocabulary and Path(vocabulary).resolve().is_relative_to(old.resolve()):
+            raise ValueError(f"{old} holds {vocabulary} itself, which would be deleted: choose another -o")
     splits = load_splits(recipe.corpus)
     for old in (folder, run):  # without its teachers a run does not go on
         if content(old):

@@ -126,7 +126,7 @@ def tokenize(
     report.warn()
     short = np.flatnonzero(lengths <= max_length)
     if not len(short):
-        raise ValueError(f"no pair of {name} is within corpus.max_length={max_length} tokens: raise it")
+        raise ValueError(f"no pair of {name} is within max_length={max_length} tokens: raise it")
     return encoded.select(short) if len(short) < len(encoded) else encoded
 
 

@@ -92,15 +92,16 @@ def pad_for(task: TranslationTask, tokenizer) -> None:
 
 
 def check_positions(model: PreTrainedModel, encoded: dict[str, Dataset]) -> None:
-    """Raise `ValueError` where learned positions end before the longest pair does, to which a training comes late."""
+    """Raise `ValueError` where the positions end before the longest pair does, to which a training comes late."""
     limit = position_limit(model, model.config)
     for name, rows in encoded.items() if limit else ():
         lengths = lengths_of(rows)
         if lengths.max() > limit:
             raise ValueError(
                 f"a {name} pair has {lengths.max()} tokens on a side ({(lengths > limit).sum()} of {len(lengths)} "
-                f"have too many), and learned positions end at {limit}: raise model.max_position_embeddings, "
-                + ("lower corpus.max_length" if name == "train" else f"or leave such pairs out of corpus.{name}")
+                f"have too many), and the positions of {type(model).__name__} end at {limit}: give the model more "
+                "(max_position_embeddings), "
+                + ("or lower max_length of the pairs" if name == "train" else "or leave such pairs out of that file")
             )
 
 

@@ -22,7 +22,7 @@ from ..interop.loading import (
     read_config,
     too_many_tokens,
 )
-from ..model.decoding import count_capped, output_limit, position_limit
+from ..model.decoding import count_capped, output_limit, position_limit, token_limit
 from ..model.tokenization_vanilla_transformer import reject_surrogates
 from ..processor import emulates
 from .alignments import (
@@ -190,17 +190,19 @@ class Translator:
                     results[filled[i]] = answer
                 bar.update(len(batch))
         told["translations"] += len(filled) * n_best
-        if counts is None:
-            self.warn(told)
         if heads:
             flat = [(text, answer) for text, answers in zip(texts, results, strict=True) for answer in answers]
             pairs, said = [(text, answer.text) for text, answer in flat], [answer.tokens for _, answer in flat]
-            links = iter(self.align(pairs, heads, said=said, max_tokens=max_tokens, progress=progress))
+            again: Counter[str] = Counter()  # of sources that `told` has counted already
+            links = iter(self.align(pairs, heads, said=said, max_tokens=max_tokens, progress=progress, counts=again))
+            told["unread"] += again["unread"]
             results = [[replace(answer, links=next(links)) for answer in answers] for answers in results]
+        if counts is None:
+            self.warn(told)
         return results
 
     def warn(self, counts: Counter[str]) -> None:
-        """Say what `candidates` and `cut` have counted."""
+        """Say what `candidates`, `align` and `cut` have counted."""
         if counts["cut"]:
             logger.warning(
                 f"{counts['cut']} sources were cut to {self.source_limit} tokens, the end of the model's positions"
@@ -217,6 +219,9 @@ class Translator:
                 "length + 50 tokens, section 6.1 of the paper, or what generation_config says) before they ended: "
                 "they may repeat themselves"
             )
+        if counts["unread"]:
+            end = self.target_limit - 1  # the start token stands before them
+            logger.warning(f"{counts['unread']} translations are aligned up to token {end}, the end of the positions")
 
     def align(
         self,
@@ -227,6 +232,7 @@ class Translator:
         least: float = 0.0,
         max_tokens: int = MAX_TOKENS,
         progress: bool = False,
+        counts: Counter[str] | None = None,
     ) -> list[Links]:
         """The words of each source that the words of its translation come from; see `alignments.py`.
 
@@ -234,13 +240,14 @@ class Translator:
             heads: where to look; `None` for those that the model names.
             said: the tokens of each translation, where they are known; else its text is cut into some.
             least: weight that a link has at least, 0 to 1.
+            max_tokens, progress, counts: as for `candidates`.
         """
         if heads is None:
             heads = stored_heads(self.model)
         heads.check(self.model)
         found: list[Links] = [[] for _ in pairs]
         with tqdm(total=len(pairs), unit="pair", desc="aligning", disable=not progress) as bar:
-            for i, cross, targets, sources in self.read_pairs(pairs, said, max_tokens):
+            for i, cross, targets, sources in self.read_pairs(pairs, said, max_tokens, counts):
                 found[i] = links_of(word_weights(heads.weights(cross), targets, sources), least)
                 bar.update()
         return found
@@ -250,21 +257,23 @@ class Translator:
         pairs: Sequence[tuple[str, str]],
         said: Sequence[Sequence[int]] | None = None,
         max_tokens: int = MAX_TOKENS,
+        counts: Counter[str] | None = None,
     ) -> Iterator[tuple[int, np.ndarray, list[int], list[int]]]:
         """Of each pair without a blank side, in some order: its place, the cross-attention (L, H, 1 + T, S), and the
-        words that target and source tokens belong to. What is beyond the model's positions is cut off, with a warning.
+        words that target and source tokens belong to. What is beyond the model's positions is cut off, with a warning,
+        or counted for `warn`.
         """
+        told: Counter[str] = Counter() if counts is None else counts
         places = [i for i, pair in enumerate(pairs) if all(text.strip() for text in pair)]
-        sources = self.cut(self.encode([pairs[i][0] for i in places]))
+        sources = self.cut(self.encode([pairs[i][0] for i in places]), told)
         if said is not None:
             targets = [list(said[i]) for i in places]
         else:
             targets = self.tokenizer(text_target=[pairs[i][1] for i in places])["input_ids"] if places else []
-        limit = position_limit(self.model.get_decoder(), self.model.config) or sys.maxsize
-        too_long = sum(len(target) >= limit for target in targets)  # the start token stands before them
-        if too_long:
-            logger.warning(f"{too_long} translations are aligned up to token {limit - 1}, the end of the positions")
-            targets = [target[: limit - 1] for target in targets]
+        told["unread"] += sum(len(target) >= self.target_limit for target in targets)
+        targets = [target[: self.target_limit - 1] for target in targets]
+        if counts is None:
+            self.warn(told)
         lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
         special = textless(self.tokenizer)
         # An unknown word of a text is one of its words; one that the model has said is left out of its text.
@@ -287,7 +296,7 @@ class Translator:
         for text in texts:
             reject_surrogates(text)
         sources = self.tokenizer(texts, verbose=False)["input_ids"] if texts else []
-        known = self.model.get_encoder().get_input_embeddings().num_embeddings
+        known = token_limit(self.model.get_encoder())
         if (largest := max((max(ids, default=0) for ids in sources), default=0)) >= known:
             raise too_many_tokens(
                 f"the tokenizer, of {len(self.tokenizer)} tokens, makes the token {largest} of a text", known
@@ -298,6 +307,11 @@ class Translator:
     def source_limit(self) -> int:
         """Tokens that a source may have."""
         return position_limit(self.model.get_encoder(), self.model.config) or sys.maxsize
+
+    @property
+    def target_limit(self) -> int:
+        """Tokens that a translation may have, with the start token before it."""
+        return position_limit(self.model.get_decoder(), self.model.config) or sys.maxsize
 
     def check_lengths(self, sources: list[list[int]], names: Sequence[str]) -> None:
         """Raises: ValueError, for sources that are longer than the model's positions."""
