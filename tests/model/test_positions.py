@@ -54,6 +54,19 @@ def test_pairs_are_turned_by_an_angle_that_grows_with_the_position(dtype, error,
     torch.testing.assert_close(*gradients, atol=error, rtol=error)
 
 
+def test_an_ensemble_of_rotary_models_is_one_call():
+    """As `torch.func` has it, complex numbers or not."""
+    models = [tiny_model(positions="rotary") for _ in range(2)]
+    inputs = {"input_ids": random_ids(2, 6), "decoder_input_ids": random_ids(2, 5), "use_cache": False}
+
+    def logits(*state):
+        return torch.func.functional_call(models[0], state, kwargs=inputs).logits
+
+    together = torch.func.vmap(logits)(*torch.func.stack_module_state(models))
+    torch.testing.assert_close(together, torch.stack([model(**inputs).logits for model in models]))
+    assert not torch.allclose(*together)
+
+
 def test_position_is_the_number_of_tokens_before():
     mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     assert token_positions(mask, 0, 5, "cpu", True).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 1, 2, 3, 4]]
