@@ -95,18 +95,20 @@ def main() -> None:
         with args.main_process_first(desc="tokenizing"):
             encode = partial(encode_pairs, tokenizer=tokenizer)
             version = version_of(tokenizer, f"{data_args.src_lang} to {data_args.tgt_lang}")
-            text, train = pairs(data_args.validation_files, "validation"), None
-            validation = tokenize(text, encode, None, "validation", version)
+            text = pairs(data_args.validation_files, "validation")
+            encoded = {"validation": tokenize(text, encode, None, "validation", version)}
             if args.do_train:
                 text = pairs(data_args.train_files, "train", data_args.max_train_pairs)
-                train = tokenize(text, encode, data_args.max_length, "train", version)
-        check_positions(model, {"validation": validation} | ({"train": train} if args.do_train else {}))
+                encoded["train"] = tokenize(text, encode, data_args.max_length, "train", version)
+        check_positions(model, encoded)
     except (OSError, ValueError) as error:  # of files, and of what stands in them
         sys.exit(str(error))
+    encoded = {name: rows.remove_columns("length") for name, rows in encoded.items()}
+    count = len(encoded["validation"])
 
     def compute_metrics(prediction) -> dict[str, float]:
         # Several processes fill the last batch with sentences from the start, and `Seq2SeqTrainer` keeps these.
-        ids, labels = (part[: len(validation)] for part in prediction)
+        ids, labels = (part[:count] for part in prediction)
         ids[ids < 0], labels[labels < 0] = tokenizer.pad_token_id, tokenizer.pad_token_id  # -100 is no token
         texts = [tokenizer.batch_decode(x, skip_special_tokens=True) for x in (ids, labels)]
         return {score.name.lower(): score.score for score in translation_scores(*texts)}
@@ -114,13 +116,13 @@ def main() -> None:
     trainer = Seq2SeqTrainer(
         model=model,
         args=args,
-        train_dataset=train and train.remove_columns("length"),
-        eval_dataset=validation.remove_columns("length"),
+        train_dataset=encoded.get("train"),
+        eval_dataset=encoded["validation"],
         processing_class=tokenizer,
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         compute_metrics=compute_metrics if args.predict_with_generate else None,
     )
-    twice = -len(validation) % (args.world_size * args.per_device_eval_batch_size)
+    twice = -count % (args.world_size * args.per_device_eval_batch_size)
     if twice and args.world_size > 1 and args.do_eval:  # as `Seq2SeqTrainer` does it
         logger.warning(
             f"eval_loss counts {twice} sentences twice, which fill up the last batch of {args.world_size} processes; "

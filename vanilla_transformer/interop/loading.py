@@ -48,14 +48,6 @@ def digest_of_weights(source: str | Path) -> str | None:
     return digest.hexdigest() if files else None
 
 
-def too_many_tokens(what: str, known: int) -> ValueError:
-    """Of a tokenizer that goes beyond the `known` embeddings of the model beside it."""
-    return ValueError(
-        f"{what}, and the model has embeddings for {known}: they do not belong together, or "
-        "model.resize_token_embeddings(len(tokenizer)) was not called when tokens were added"
-    )
-
-
 def read_config(source: str | Path) -> PreTrainedConfig:
     """Raises `OSError` if there is none at `source`, a folder or a Hub id."""
     try:

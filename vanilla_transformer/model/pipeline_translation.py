@@ -21,7 +21,15 @@ from transformers import GenerationConfig, Pipeline, PreTrainedModel
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.utils import logging
 
-from .decoding import EXTRA_TOKENS, count_capped, is_of_family, length_of_checkpoint, position_limit, token_limit
+from .decoding import (
+    EXTRA_TOKENS,
+    count_capped,
+    is_of_family,
+    length_of_checkpoint,
+    position_limit,
+    token_limit,
+    too_many_tokens,
+)
 from .language_tokens import token_of
 
 logger = logging.get_logger(__name__)
@@ -218,12 +226,9 @@ class TranslationPipeline(Pipeline):
             return None
         known = token_limit(self.model.get_encoder())
         if (highest := max(encoded["input_ids"])) >= known:
-            raise ValueError(
-                f"got a text with the token {self.tokenizer.convert_ids_to_tokens(highest)!r}, {_beginning(text)}, "
-                f"whose number is {highest}, expected numbers below {known}, for which {type(self.model).__name__} "
-                "has embeddings: tokenizer and model do not belong together, or "
-                "model.resize_token_embeddings(len(tokenizer)) was not called when tokens were added."
-            )
+            token = self.tokenizer.convert_ids_to_tokens(highest)
+            what = f"the tokenizer makes the token {token!r}, number {highest}, of {_beginning(text)}"
+            raise too_many_tokens(what, known)
         encoded.pop("token_type_ids", None)
         return Source(encoded, cut=cut, unusual=length > trained and not cut)
 

@@ -38,6 +38,7 @@ from .recipe import CorpusRecipe, Recipe
 from .run_folder import (
     PROVENANCE,
     RESULT,
+    check_is_kept,
     check_run,
     check_same_data,
     check_same_recipe,
@@ -131,10 +132,8 @@ def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
             )
         if not (folder / SUMMARY).exists():
             raise FileExistsError(f"{folder} is not of a run's teachers, and is not deleted: choose another -o")
-    vocabulary = recipe.tokenizer.path if recipe.tokenizer else None
     for old in (folder, run):
-        if vocabulary and Path(vocabulary).resolve().is_relative_to(old.resolve()):
-            raise ValueError(f"{old} holds {vocabulary} itself, which would be deleted: choose another -o")
+        check_is_kept(recipe.tokenizer.path if recipe.tokenizer else None, old)
     splits = load_splits(recipe.corpus)
     for old in (folder, run):  # without its teachers a run does not go on
         if content(old):

@@ -83,10 +83,15 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
             raise FileExistsError(f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o")
         if Path.cwd().is_relative_to(run.resolve()):
             raise ValueError(f"{run} is where this command runs, and would be deleted: go out of it first")
-        if from_model and Path(from_model).resolve().is_relative_to(run.resolve()):
-            raise ValueError(f"{run} holds {from_model} itself, which would be deleted: choose another -o")
+        check_is_kept(from_model, run)
         if not (run / "recipe.yaml").exists():
             raise FileExistsError(f"{run} has no recipe.yaml, so it is no run, and is not deleted: choose another -o")
+
+
+def check_is_kept(read: str | None, deleted: Path) -> None:
+    """Raise where what a training reads, if anything, lies in a folder that is deleted before."""
+    if read and Path(read).resolve().is_relative_to(deleted.resolve()):
+        raise ValueError(f"{deleted} holds {read} itself, which would be deleted: choose another -o")
 
 
 def content(run: Path) -> bool:

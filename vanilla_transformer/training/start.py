@@ -8,9 +8,9 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from ..data.vocabulary import check_template, learn_tokenizer, special_ids
-from ..interop.loading import load_tokenizer, load_weights, read_config, too_many_tokens
+from ..interop.loading import load_tokenizer, load_weights, read_config
 from ..model.configuration_vanilla_transformer import FamilyConfig
-from ..model.decoding import position_limit
+from ..model.decoding import position_limit, too_many_tokens
 from .splits import lengths_of
 from .tasks import TranslationTask
 

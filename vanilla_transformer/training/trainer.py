@@ -288,23 +288,22 @@ class TellsTheEpoch(TrainerCallback):
         self.sampler.set_epoch(int(state.epoch or 0))
 
 
+# Settings that count updates, and what becomes of a training that has no more of them.
+BEHIND_THE_END = {
+    "warmup_steps": "the learning rate rises to the end, short of its peak; train longer, or warm up in fewer",
+    "r_drop_after": "R-Drop does not begin; train longer, or let it begin after fewer",
+}
+
+
 class WarnsOfLength(TrainerCallback):
     """Says what would begin behind the last update: how many `num_train_epochs` are, batches alone tell."""
 
     def __init__(self, recipe: TrainingRecipe):
-        self.behind = {
-            "warmup_steps": (
-                recipe.warmup_steps,
-                "the learning rate rises to the end, and its peak is not reached; train longer, or warm up in fewer",
-            ),
-            "r_drop_after": (
-                recipe.r_drop_after,
-                "R-Drop does not begin; train longer, or let it begin after fewer",
-            ),
-        }
+        self.recipe = recipe
 
     def on_train_begin(self, args, state, control, **kwargs):
-        for name, (begins, what) in self.behind.items():
+        for name, what in BEHIND_THE_END.items():
+            begins = getattr(self.recipe, name)
             if begins >= state.max_steps and state.is_world_process_zero:
                 logger.warning(f"training.{name}={begins}, and training has {state.max_steps} updates: {what}")
 

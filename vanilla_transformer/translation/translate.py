@@ -20,9 +20,8 @@ from ..interop.loading import (
     load_tokenizer,
     load_weights,
     read_config,
-    too_many_tokens,
 )
-from ..model.decoding import count_capped, output_limit, position_limit, token_limit
+from ..model.decoding import count_capped, output_limit, position_limit, token_limit, too_many_tokens
 from ..model.tokenization_vanilla_transformer import reject_surrogates
 from ..processor import emulates
 from .alignments import (
@@ -270,8 +269,9 @@ class Translator:
             targets = [list(said[i]) for i in places]
         else:
             targets = self.tokenizer(text_target=[pairs[i][1] for i in places])["input_ids"] if places else []
-        told["unread"] += sum(len(target) >= self.target_limit for target in targets)
-        targets = [target[: self.target_limit - 1] for target in targets]
+        limit = self.target_limit
+        told["unread"] += sum(len(target) >= limit for target in targets)
+        targets = [target[: limit - 1] for target in targets]
         if counts is None:
             self.warn(told)
         lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
