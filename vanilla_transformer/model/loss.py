@@ -52,6 +52,7 @@ def per_item(total: torch.Tensor, labels: torch.Tensor, num_items_in_batch) -> t
     return total / num_items_in_batch
 
 
+@torch.compiler.disable  # the number of tokens, and of chunks, differs from batch to batch: each would be compiled
 def linear_cross_entropy(head: nn.Linear, x, labels, label_smoothing=0.0, num_items_in_batch=None) -> torch.Tensor:
     """`cross_entropy(head(x), labels, ...)`, x: (B, T, D), labels: (B, T), without the logits of all positions."""
     labels = labels.to(x.device)  # another one where a model is divided

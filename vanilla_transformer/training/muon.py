@@ -72,17 +72,18 @@ class Muon(Optimizer):
 
     def move(self, weights: list[nn.Parameter], size: float) -> None:
         """Take a step of this size, by weights of one shape."""
-        steps = orthogonal(torch.stack([self.ahead(weight) for weight in weights]).to(self.dtype))
-        for weight, step in zip(weights, steps, strict=True):
-            weight.add_(step, alpha=-size)
+        gradients, momenta = [cast(Tensor, weight.grad) for weight in weights], [self.momentum(w) for w in weights]
+        torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)  # one call for all: on a GPU calls are what takes time
+        ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
+        steps = orthogonal(torch.stack(ahead).to(self.dtype)).to(weights[0].dtype)
+        torch._foreach_add_(weights, list(steps), alpha=-size)
 
-    def ahead(self, weight: nn.Parameter) -> Tensor:
-        """The gradient's momentum, brought up to date, and one look further."""
-        gradient, state = cast(Tensor, weight.grad), self.state[weight]
+    def momentum(self, weight: nn.Parameter) -> Tensor:
+        """The mean of the gradients up to now."""
+        state = self.state[weight]
         if not state:
             state["momentum_buffer"] = torch.zeros_like(weight)
-        momentum = state["momentum_buffer"].lerp_(gradient, 1 - MOMENTUM)
-        return gradient.lerp(momentum, MOMENTUM)
+        return state["momentum_buffer"]
 
 
 @torch.enable_grad()

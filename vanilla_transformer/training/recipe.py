@@ -74,6 +74,7 @@ class TrainingRecipe:
     gradient_accumulation_steps: int = 1
     learning_rate: float | None = None  # at its peak; None: d_model^-0.5 warmup_steps^-0.5 (equation 3)
     lr_scheduler_type: Literal["inverse_sqrt", "linear", "cosine"] = "inverse_sqrt"
+    decay_steps: int | None = None  # updates after which linear and cosine reach 0; None: max_steps, the last one
     warmup_steps: int = 4000
     optimizer: Literal["adam", "muon"] = "adam"  # muon, for the matrices of layers: fewer, somewhat longer steps
     adam_beta1: float = 0.9
@@ -150,8 +151,8 @@ class Recipe:
         positive = [
             (
                 training,
-                "max_steps num_train_epochs max_tokens gradient_accumulation_steps learning_rate warmup_steps "
-                "eval_steps eval_pairs patience average_checkpoints max_grad_norm adam_epsilon",
+                "max_steps num_train_epochs max_tokens gradient_accumulation_steps learning_rate decay_steps "
+                "warmup_steps eval_steps eval_pairs patience average_checkpoints max_grad_norm adam_epsilon",
             ),
             (self.decoding, "num_beams max_length"),
             (corpus, "max_length max_pairs"),
@@ -178,6 +179,8 @@ class Recipe:
             problems.append(f"training.r_drop_after={after}: expected an update of training, 0 to max_steps - 1")
         elif after and not training.r_drop:
             problems.append(f"training.r_drop_after={after} is read with training.r_drop only, which is 0: set it too")
+        if training.decay_steps is not None:
+            problems += problems_of_decay(training)
         if self.decoding.max_length == 1:
             problems.append("max_length=1 of decoding has room for the start token alone: expected at least 2")
         if self.task == "translation" and corpus.side != "target":
@@ -263,6 +266,18 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def problems_of_decay(training: TrainingRecipe) -> list[str]:
+    """What contradicts `decay_steps`, which is set."""
+    given = f"decay_steps={training.decay_steps}"
+    if training.lr_scheduler_type == "inverse_sqrt":
+        return [f"{given} is read by lr_scheduler_type=linear and cosine only, and inverse_sqrt never ends: leave it out"]
+    if training.max_steps is None:
+        return [f"{given} counts updates, and num_train_epochs epochs: give max_steps in its place"]
+    if training.decay_steps < training.max_steps:  # type: ignore[operator]
+        return [f"{given} is less than max_steps={training.max_steps}: the last updates would have a rate of 0"]
+    return []
 
 
 def recipe_names() -> list[str]:

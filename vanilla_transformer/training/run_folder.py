@@ -126,7 +126,7 @@ def is_finished(run: Path, state: TrainerState) -> bool:
 
 def falls_to_zero(recipe: Recipe) -> bool:
     """Whether the learning rate of each step depends on how many there will be."""
-    return recipe.training.lr_scheduler_type != "inverse_sqrt"
+    return recipe.training.lr_scheduler_type != "inverse_sqrt" and recipe.training.decay_steps is None
 
 
 LENGTH = {"training.max_steps", "training.num_train_epochs"}

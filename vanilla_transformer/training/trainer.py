@@ -66,6 +66,9 @@ class RecipeTrainer(Seq2SeqTrainer):
             self.optimizer = muon_with_adam(self.model if model is None else model, self.args)
         return super().create_optimizer(model)
 
+    def create_scheduler(self, num_training_steps: int, optimizer=None):
+        return super().create_scheduler(self.recipe.decay_steps or num_training_steps, optimizer)
+
     def get_train_dataloader(self) -> DataLoader:
         of_an_update = self.args.gradient_accumulation_steps * self.args.world_size
         sampler = TokenBudgetSampler(
