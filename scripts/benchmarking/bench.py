@@ -18,6 +18,7 @@ from vanilla_transformer.interop import to_marian
 from vanilla_transformer.model.decoding import output_limit
 from vanilla_transformer.model.linear import linear
 from vanilla_transformer.processor import computes_in_bfloat16
+from vanilla_transformer.training.trainer import layers_of
 from vanilla_transformer.translation import Translator
 from vanilla_transformer.translation.packing import PACKINGS, lacking, pack
 
@@ -87,14 +88,14 @@ class Bench:
         return [self.tokenizer(group, padding=True, return_tensors="pt").to(self.device) for group in groups]
 
     def training_batch(self) -> dict[str, torch.Tensor]:
-        """2,048 padded tokens a side, as the recipes make them, or 64 random pairs of 32 tokens."""
+        """`--tokens` padded tokens a side, as the recipes make batches, or in random pairs of 32 tokens."""
         if self.folder is None:
-            ids = random_sources(self.models["ours"].config, 64, 32).to(self.device)
+            ids = random_sources(self.models["ours"].config, self.arguments.tokens // 32, 32).to(self.device)
             return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.roll(1, 0)}
         pairs = self.tokenizer(*self.pairs()[:1], text_target=self.pairs()[1])
         lengths = [max(len(s), len(t)) for s, t in zip(pairs["input_ids"], pairs["labels"], strict=True)]
         order = sorted(range(len(lengths)), key=lengths.__getitem__)
-        groups = token_budget_batches(np.array(lengths), 2048, np.array(order))
+        groups = token_budget_batches(np.array(lengths), self.arguments.tokens, np.array(order))
         group = groups[len(groups) // 2]
         batch = self.tokenizer.pad({"input_ids": [pairs["input_ids"][i] for i in group]}, return_tensors="pt")
         labels = [torch.tensor(pairs["labels"][i]) for i in group]
@@ -154,16 +155,24 @@ class Bench:
 
     def training(self) -> Row:
         """One step of forward, backward and fused AdamW: target tokens a second, padding not counted. On processors
-        that compute in bfloat16, steps in mixed precision and with plain attention as well, which is faster there."""
+        that compute in bfloat16, steps in mixed precision as well, and on a CPU with plain attention, which is faster
+        there. What is compiled of ours is each layer, as `training.torch_compile` has it."""
         batch = self.batch_of_training
         models = copy.deepcopy(self.models)  # other measures go on with the weights as they were
         models["torch.nn"] = TorchTransformer(self.models["ours"].config).to(self.device, self.dtype)
-        if self.arguments.compile:
-            models |= {f"{name} compiled": torch.compile(models[name]) for name in ("ours", "marian")}
-        mixed = [f"{name} bfloat16" for name in self.models if self.plain() and computes_in_bfloat16()]
+        exact = self.dtype == torch.float32
+        mixed = [f"{name} bfloat16" for name in self.models if exact and computes_in_bfloat16()]
         models |= {name: copy.deepcopy(models[name.split()[0]]) for name in mixed}
         for name in mixed:
-            models[name].set_attn_implementation("eager")
+            if self.device.type == "cpu":
+                models[name].set_attn_implementation("eager")
+        if self.arguments.compile:
+            models |= {f"{name} compiled": copy.deepcopy(models[name]) for name in [*self.models, *mixed]}
+            mixed += [f"{name} compiled" for name in mixed]
+            for name in models:
+                if name.endswith("compiled"):
+                    for part in layers_of(models[name]) or [models[name]]:
+                        part.compile(dynamic=True)
         tokens = int((batch["labels"] != -100).sum())
 
         def step(name: str, model):
@@ -282,16 +291,17 @@ def training_size(model) -> int:
 
 
 def gemm(d_model: int, bench: Bench) -> Row:
-    """The floor: 128 rows times a matrix, in GFLOP/s, by torch and by the library that our model takes for it."""
-    x, w = (
-        torch.randn(shape, device=bench.device, dtype=bench.dtype)
-        for shape in ((128, d_model), (4 * d_model, d_model))
-    )
+    """The floor: 128 rows times a matrix, in GFLOP/s, by torch and by the library that our model takes for it. On a GPU
+    the peak: a product in bfloat16 that is large enough for it."""
+    (rows, inner, columns), dtype = (128, d_model, 4 * d_model), bench.dtype
+    if bench.device.type == "cuda":
+        rows, inner, columns, dtype = 8192, 8192, 8192, torch.bfloat16
+    x, w = (torch.randn(shape, device=bench.device, dtype=dtype) for shape in ((rows, inner), (columns, inner)))
 
     def work(product: Callable) -> float:
         for _ in range(200):
             product(x, w)
-        return 200 * 2 * 128 * d_model * 4 * d_model / 1e9
+        return 200 * 2 * rows * inner * columns / 1e9
 
     runs = {"torch": timed(lambda: work(nn.functional.linear)), "ours": timed(lambda: work(linear))}
     with torch.no_grad():

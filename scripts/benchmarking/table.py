@@ -28,6 +28,12 @@ class Row:
         """How many times as much of the unit as `to`."""
         return self.median(name) / self.median(to)
 
+    def best_of_ours(self, plain: bool) -> float:
+        """The largest median of ours in whatever mode, or that of the plain one."""
+        return max(
+            self.median(name) for name in self.values if name == "ours" or not plain and name.startswith("ours")
+        )
+
     def number(self, name: str) -> str:
         """Median and spread: half of what lies between the quartiles."""
         values, median = self.values[name], self.median(name)

@@ -185,6 +185,25 @@ def test_a_loss_without_logits_has_the_same_gradients(smoothing, choice, chunk, 
         torch.testing.assert_close(model(**inputs, skip_logits=True).loss, model(**inputs).loss)
 
 
+def test_a_loss_without_logits_is_not_compiled_anew_for_each_number_of_tokens():
+    torch._dynamo.reset()
+    graphs: list = []
+
+    def counted(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    model = tiny_model(encoder_layers=1, decoder_layers=1).eval()
+    compiled = torch.compile(model, backend=counted, dynamic=True)
+    found = []
+    for padding in (1, 2, 3):
+        inputs = batch()
+        inputs["labels"][0, -padding:] = -100
+        torch.testing.assert_close(compiled(**inputs, skip_logits=True).loss, model(**inputs).loss)
+        found.append(len(graphs))
+    assert found[0] == found[-1] > 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_number_is_added_where_the_label_is(dtype):
     grad, labels = torch.rand(2, 3, 5).to(dtype), torch.tensor([[4, 0, 2], [1, 1, 3]])[..., None]

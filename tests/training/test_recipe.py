@@ -46,6 +46,12 @@ def test_ones_own_file(tmp_path):
         ("training.bf16=7", "training.bf16: got 7, expected one of True, False, auto"),
         ("training.learning_rate=fast", "training.learning_rate: got 'fast', expected float"),
         ("training.lr_scheduler_type=steep", "got 'steep', expected one of inverse_sqrt, linear, cosine"),
+        ("training.decay_steps=9", "decay_steps=9 is read by lr_scheduler_type=linear and cosine, and inverse_sqrt"),
+        (
+            "training={lr_scheduler_type: linear, decay_steps: 8, max_steps: 9}",
+            "decay_steps=8 is less than max_steps=9",
+        ),
+        ("training={lr_scheduler_type: cosine, decay_steps: 8, num_train_epochs: 9}", "decay_steps=8 counts updates"),
         ("training.max_steps=-3", "max_steps=-3: expected a positive number"),
         ("training.num_train_epochs=2", "either max_steps or num_train_epochs, and not both"),
         ("training.label_smoothing=1.0", r"label_smoothing=1.0: expected a number in \[0, 1\)"),

@@ -2,6 +2,7 @@ import importlib.metadata
 import json
 import re
 import shutil
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,41 @@ def test_r_drop(small_recipe, tmp_path):
             torch.testing.assert_close(found[0.0, alpha][0][name], weight, atol=1e-4, rtol=0)
     base, four, eight = (found[0.3, alpha][1][1] for alpha in (1e-9, 4.0, 8.0))
     assert four - base > 0.001 and eight - base == pytest.approx(2 * (four - base), rel=1e-3)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_compiled_layers_learn_the_same(r_drop, small_recipe, tmp_path, monkeypatch):
+    """One code for the layers of a stack and all lengths, which evaluation does without; and the same file of weights."""
+    compile_module, measure, graphs, seen = torch.nn.Module.compile, TranslationTask.measure, [], []
+
+    def counted(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def watched(self, model, *args):
+        before, measured = len(graphs), measure(self, model, *args)
+        seen.append((is_as_made(model), len(graphs) - before))
+        return measured
+
+    monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(compile_module, backend=counted))
+    monkeypatch.setattr(TranslationTask, "measure", watched)
+    torch._dynamo.reset()
+    settings = ("model.dropout=0.0", "model.encoder_layers=2", "model.decoder_layers=2", f"training.r_drop={r_drop}")
+    plain = weights_after_one_step(small_recipe(*settings), tmp_path / "plain")
+    assert not graphs
+    compiled = weights_after_one_step(small_recipe(*settings, "training.torch_compile=true"), tmp_path / "compiled")
+    assert len(graphs) == 4 and set(seen) == {(True, 0)}  # with padding and without, of an encoder's and a decoder's
+    torch.testing.assert_close(compiled, plain, atol=1e-4, rtol=1e-4)
+
+
+def test_a_decay_that_ends_later_than_the_training(small_recipe, tmp_path):
+    """The rate of a step does not depend on how many there will be: more can be had."""
+    settings = ("training.lr_scheduler_type=linear", "training.decay_steps=14", "training.learning_rate=0.01")
+    run = train(small_recipe(*settings, "training.max_steps=5"), tmp_path / "run").run
+    train(small_recipe(*settings), run, resume=True)
+    state = json.loads((checkpoints(run)[-1] / "trainer_state.json").read_text())
+    rates = {entry["step"]: entry["learning_rate"] for entry in state["log_history"] if "learning_rate" in entry}
+    assert rates[5] == pytest.approx(0.01) and rates[10] == pytest.approx(0.005)  # logged before the scheduler's step
 
 
 @pytest.mark.parametrize("able", [True, False])

@@ -76,7 +76,7 @@ class Muon(Optimizer):
         torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)  # one call for all: on a GPU calls are what takes time
         ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
         steps = orthogonal(torch.stack(ahead).to(self.dtype)).to(weights[0].dtype)
-        torch._foreach_add_(weights, list(steps), alpha=-size)
+        torch._foreach_add_(cast(list[Tensor], weights), list(steps), alpha=-size)
 
     def momentum(self, weight: nn.Parameter) -> Tensor:
         """The mean of the gradients up to now."""

@@ -87,6 +87,7 @@ class TrainingRecipe:
     bpe_dropout: float = 0.0  # of the merges that make a token of its parts (Provilkov et al. 2020); 0.1 there
     bf16: Literal[True, False, "auto"] = False  # matrix products in bfloat16, weights in float32; auto: if faster here
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
+    torch_compile: bool = False  # each layer by torch.compile: pays on GPUs, for models that keep them busy
     seed: int = 0
     eval_steps: int = 500  # evaluate and save every so many steps
     eval_pairs: int = 500  # validation pairs that are decoded, greedily, at each evaluation
@@ -272,7 +273,7 @@ def problems_of_decay(training: TrainingRecipe) -> list[str]:
     """What contradicts `decay_steps`, which is set."""
     given = f"decay_steps={training.decay_steps}"
     if training.lr_scheduler_type == "inverse_sqrt":
-        return [f"{given} is read by lr_scheduler_type=linear and cosine only, and inverse_sqrt never ends: leave it out"]
+        return [f"{given} is read by lr_scheduler_type=linear and cosine, and inverse_sqrt never ends: leave it out"]
     if training.max_steps is None:
         return [f"{given} counts updates, and num_train_epochs epochs: give max_steps in its place"]
     if training.decay_steps < training.max_steps:  # type: ignore[operator]

@@ -21,6 +21,7 @@ from transformers.utils import logging
 
 from ..data.batching import TokenBudgetSampler
 from ..data.whole_files import TMP
+from ..model.layers import EncoderLayer
 from ..model.loss import IGNORED_LABEL
 from ..model.search import KERNELS
 from ..translation.alignments import kernel
@@ -56,6 +57,9 @@ class RecipeTrainer(Seq2SeqTrainer):
         super().__init__(*args, **kwargs)
         self.task = task
         self.recipe = task.recipe.training
+        if self.recipe.torch_compile:
+            for layer in layers_of(self.model):
+                layer.compile(dynamic=True)  # one code for all layers of a kind and all lengths
         self.training_collator = task.training_collator(self.processing_class)
         self.count_anew()
         self.frequencies = entropy(chain.from_iterable(self.eval_dataset[task.predicted]))
@@ -173,8 +177,13 @@ class RecipeTrainer(Seq2SeqTrainer):
         labels, plain = inputs.pop("labels"), self.accelerator.unwrap_model(model)
         inputs["decoder_input_ids"] = plain.prepare_decoder_input_ids_from_labels(labels)
         twice = {name: torch.cat([x, x]) for name, x in inputs.items()}
-        outputs = model(**twice, use_cache=False, output_hidden_states=True, logits_to_keep=1)
-        x = outputs.decoder_hidden_states[-1]  # (2 B, T, D)
+        kept: list[torch.Tensor] = []  # `output_hidden_states` would keep those of all layers, and break compiled ones
+        hook = plain.model.decoder.register_forward_hook(lambda *call: kept.append(call[-1].last_hidden_state))
+        try:
+            model(**twice, use_cache=False, logits_to_keep=1)
+        finally:
+            hook.remove()
+        [x] = kept  # (2 B, T, D)
         with self.accelerator.autocast():
             total = r_drop_loss(plain.lm_head, x, labels, self.recipe.label_smoothing, self.recipe.r_drop)
         return total / num_items_in_batch * self.accelerator.num_processes  # this one's part of the mean over tokens
@@ -199,14 +208,20 @@ class RecipeTrainer(Seq2SeqTrainer):
 
     @contextmanager
     def model_as_made(self) -> Iterator[PreTrainedModel]:
-        """The model for evaluation, without what mixed precision has made of its `forward`: it decodes in float32, by
-        the fast search, as its users will. FlashAttention has no float32."""
+        """The model for evaluation, without what mixed precision has made of its `forward`, and without what was
+        compiled for training: it decodes in float32, by the fast search, as its users will. FlashAttention has no
+        float32."""
         model = self.accelerator.unwrap_model(self.model).eval()
         changed, trained_by = vars(model).pop("forward", None), model.config._attn_implementation
+        compiled = {layer: layer._compiled_call_impl for layer in layers_of(model)}
+        for layer in compiled:
+            layer._compiled_call_impl = None
         try:
             with kernel(model, trained_by if trained_by in KERNELS else "sdpa"):
                 yield model
         finally:
+            for layer, call in compiled.items():
+                layer._compiled_call_impl = call
             if changed is not None:
                 model.forward = changed
 
@@ -259,6 +274,11 @@ class RecipeTrainer(Seq2SeqTrainer):
                 publish(aside / name, run / name)
                 aside.rmdir()
                 rotate(run, self.chosen_checkpoints())
+
+
+def layers_of(model: PreTrainedModel) -> list[EncoderLayer]:
+    """All layers, of one stack or two; a decoder's are of a subclass."""
+    return [part for part in model.modules() if isinstance(part, EncoderLayer)]
 
 
 def entropy(tokens: Iterable[int]) -> float:
