@@ -291,8 +291,8 @@ def training_size(model) -> int:
 
 
 def gemm(d_model: int, bench: Bench) -> Row:
-    """The floor: 128 rows times a matrix, in GFLOP/s, by torch and by the library that our model takes for it. On a GPU
-    the peak: a product in bfloat16 that is large enough for it."""
+    """The floor: 128 rows times a matrix, in GFLOP/s, by torch and by the library that our model takes for it. Of a
+    GPU the peak: a product in bfloat16 that fills it."""
     (rows, inner, columns), dtype = (128, d_model, 4 * d_model), bench.dtype
     if bench.device.type == "cuda":
         rows, inner, columns, dtype = 8192, 8192, 8192, torch.bfloat16

@@ -29,10 +29,9 @@ class Row:
         return self.median(name) / self.median(to)
 
     def best_of_ours(self, plain: bool) -> float:
-        """The largest median of ours in whatever mode, or that of the plain one."""
-        return max(
-            self.median(name) for name in self.values if name == "ours" or not plain and name.startswith("ours")
-        )
+        """The median of ours in its plain mode, or the largest of all its modes."""
+        modes = ["ours"] if plain else [name for name in self.values if name.startswith("ours")]
+        return max(map(self.median, modes))
 
     def number(self, name: str) -> str:
         """Median and spread: half of what lies between the quartiles."""

@@ -165,7 +165,7 @@ def test_r_drop(small_recipe, tmp_path):
 
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 def test_compiled_layers_learn_the_same(r_drop, small_recipe, tmp_path, monkeypatch):
-    """One code for the layers of a stack and all lengths, which evaluation does without; and the same file of weights."""
+    """One code for the layers of a stack and all lengths, which evaluation does without."""
     compile_module, measure, graphs, seen = torch.nn.Module.compile, TranslationTask.measure, [], []
 
     def counted(graph, inputs):
