@@ -86,6 +86,8 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.all:
         arguments.size, arguments.threads, arguments.corpora = list(SIZES), [1, 2], True
+    if arguments.tokens < 32:
+        parser.error(f"--tokens {arguments.tokens} has no room for one pair of 32 tokens: give at least 32")
     if arguments.corpora and not arguments.small:
         parser.error("whole test sets are translated by a trained model: name one by --small DIR")
     return arguments

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import os
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -163,16 +164,14 @@ class Bench:
         exact = self.dtype == torch.float32
         mixed = [f"{name} bfloat16" for name in self.models if exact and computes_in_bfloat16()]
         models |= {name: copy.deepcopy(models[name.split()[0]]) for name in mixed}
-        for name in mixed:
-            if self.device.type == "cpu":
-                models[name].set_attn_implementation("eager")
+        for name in mixed if self.device.type == "cpu" else ():
+            models[name].set_attn_implementation("eager")
         if self.arguments.compile:
-            models |= {f"{name} compiled": copy.deepcopy(models[name]) for name in [*self.models, *mixed]}
+            compiled = {f"{name} compiled": copy.deepcopy(models[name]) for name in [*self.models, *mixed]}
+            for part in chain.from_iterable(layers_of(model) or [model] for model in compiled.values()):
+                part.compile(dynamic=True)
+            models |= compiled
             mixed += [f"{name} compiled" for name in mixed]
-            for name in models:
-                if name.endswith("compiled"):
-                    for part in layers_of(models[name]) or [models[name]]:
-                        part.compile(dynamic=True)
         tokens = int((batch["labels"] != -100).sum())
 
         def step(name: str, model):

@@ -340,6 +340,9 @@ def test_epochs_of_teachers_stand_for_the_updates_of_the_model(small_recipe):
     teacher = small_recipe("diversification.training={num_train_epochs: 2}").teacher()
     assert (teacher.training.max_steps, teacher.training.num_train_epochs) == (None, 2)
     assert teacher.diversification is None
+    falling = ("training.lr_scheduler_type=linear", "training.decay_steps=20")
+    shorter = small_recipe(*falling, "diversification.training={max_steps: 5}").teacher()
+    assert (shorter.training.max_steps, shorter.training.decay_steps) == (5, None)
     alike = small_recipe("diversification={}")
     assert alike.teacher() == small_recipe()
 

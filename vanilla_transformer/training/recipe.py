@@ -241,7 +241,7 @@ class Recipe:
         other = {"training": taught.training, "model": taught.model}
         lengths = {"max_steps", "num_train_epochs"}
         if lengths & other["training"].keys():
-            tree["training"] |= dict.fromkeys(lengths)
+            tree["training"] |= dict.fromkeys(lengths | {"decay_steps"})  # which is that of the model's own length
         for section, values in other.items():
             tree[section] = {**(tree[section] or {}), **values}
         return build(Recipe, {**tree, "diversification": None}, "")
