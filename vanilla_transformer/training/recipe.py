@@ -84,6 +84,7 @@ class TrainingRecipe:
     label_smoothing: float = 0.1
     r_drop: float = 0.0  # alpha of R-Drop (Liang et al. 2021), 5 there for translation; doubles the work of a step
     r_drop_after: int = 0  # updates before R-Drop begins: in its first epochs a model has nothing to be kept from
+    source_dropout: float = 0.0  # of the source's tokens (Gal and Ghahramani 2016); 0.1 in Sennrich et al. 2016
     bpe_dropout: float = 0.0  # of the merges that make a token of its parts (Provilkov et al. 2020); 0.1 there
     bf16: Literal[True, False, "auto"] = False  # matrix products in bfloat16, weights in float32; auto: if faster here
     attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
@@ -163,14 +164,14 @@ class Recipe:
                 value = getattr(section, name)
                 if value is not None and not 0 < value < math.inf:
                     problems.append(f"{name}={value}: expected a positive number")
-        for name in ("label_smoothing", "bpe_dropout", "adam_beta1", "adam_beta2"):
+        for name in ("label_smoothing", "source_dropout", "bpe_dropout", "adam_beta1", "adam_beta2"):
             if not 0 <= getattr(training, name) < 1:
                 problems.append(f"{name}={getattr(training, name)}: expected a number in [0, 1)")
         if training.seed < 0 or corpus.seed < 0:
             problems.append(f"training.seed={training.seed}, corpus.seed={corpus.seed}: expected numbers from 0 on")
         if self.task != "translation" and self.decoding != DecodingRecipe():
             problems.append(f"decoding is read by task=translation only, and the task is {self.task}: leave it out")
-        for name in ("bpe_dropout", "r_drop"):
+        for name in ("source_dropout", "bpe_dropout", "r_drop"):
             if self.task != "translation" and getattr(training, name):
                 problems.append(f"training.{name} is for task=translation, and the task is {self.task}: leave it out")
         if not 0 <= training.r_drop < math.inf:

@@ -166,8 +166,22 @@ class RecipeTrainer(Seq2SeqTrainer):
         if model.training:  # the loss of an evaluation is that of the next token alone, so that it can be compared
             if self.drops():
                 return self.r_drop_loss(model, dict(inputs), num_items_in_batch)
-            inputs = {**inputs, "label_smoothing": self.recipe.label_smoothing, "skip_logits": True}
+            inputs = {**self.with_source_dropout(inputs), "label_smoothing": self.recipe.label_smoothing}
+            inputs["skip_logits"] = True
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def with_source_dropout(self, inputs: dict) -> dict:
+        """The batch with each token of its sources hidden with probability `source_dropout`, but for </s>: a translator
+        is not to rely on any single word  (Gal and Ghahramani 2016, section 4.2, where it is a word of the vocabulary
+        that is hidden in a sentence; token by token as in Sennrich, Haddow and Birch 2016, WMT).
+
+        What is hidden is read as a token of padding that can be attended to: its place still counts.
+        """
+        if not self.recipe.source_dropout:
+            return inputs
+        ids, tokenizer = inputs["input_ids"], self.processing_class
+        hidden = (torch.rand(ids.shape, device=ids.device) < self.recipe.source_dropout) & (ids != tokenizer.eos_token_id)
+        return {**inputs, "input_ids": ids.masked_fill(hidden, tokenizer.pad_token_id)}
 
     def drops(self) -> bool:
         """Whether this update is one with R-Drop."""
@@ -176,7 +190,7 @@ class RecipeTrainer(Seq2SeqTrainer):
     def r_drop_loss(self, model, inputs: dict, num_items_in_batch) -> torch.Tensor:
         labels, plain = inputs.pop("labels"), self.accelerator.unwrap_model(model)
         inputs["decoder_input_ids"] = plain.prepare_decoder_input_ids_from_labels(labels)
-        twice = {name: torch.cat([x, x]) for name, x in inputs.items()}
+        twice = self.with_source_dropout({name: torch.cat([x, x]) for name, x in inputs.items()})
         kept: list[torch.Tensor] = []  # `output_hidden_states` would keep those of all layers, and break compiled ones
         hook = plain.model.decoder.register_forward_hook(lambda *call: kept.append(call[-1].last_hidden_state))
         try:
