@@ -55,6 +55,7 @@ def test_ones_own_file(tmp_path):
         ("training.max_steps=-3", "max_steps=-3: expected a positive number"),
         ("training.num_train_epochs=2", "either max_steps or num_train_epochs, and not both"),
         ("training.label_smoothing=1.0", r"label_smoothing=1.0: expected a number in \[0, 1\)"),
+        ("training.source_dropout=1.0", r"source_dropout=1.0: expected a number in \[0, 1\)"),
         ("corpus.max_length=99999", "corpus.max_length=99999 exceeds training.max_tokens"),
         ("model={positions: learned, max_position_embeddings: 9}", "exceeds model.max_position_embeddings=9, where"),
         ("corpus.name=files", "corpus.train is missing; corpus.validation is missing"),

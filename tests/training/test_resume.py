@@ -40,7 +40,7 @@ def crash_at(monkeypatch, step: int) -> None:
     [
         (),
         ("training.bpe_dropout=0.2", "tokenizer.vocab_size=280"),
-        ("training.r_drop=3", "training.r_drop_after=7"),
+        ("training.r_drop=3", "training.r_drop_after=7", "training.source_dropout=0.2"),
         ("training.optimizer=muon",),
     ],
 )

@@ -16,6 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokeniz
 
 from vanilla_transformer.data.vocabulary import learn_tokenizer
 from vanilla_transformer.inspection.curves import PANELS, draw_curves, logged
+from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerForSeq2SeqLM
 from vanilla_transformer.model.search import is_as_made
 from vanilla_transformer.training import arguments
 from vanilla_transformer.training import train as training
@@ -161,6 +162,34 @@ def test_r_drop(small_recipe, tmp_path):
             torch.testing.assert_close(found[0.0, alpha][0][name], weight, atol=1e-4, rtol=0)
     base, four, eight = (found[0.3, alpha][1][1] for alpha in (1e-9, 4.0, 8.0))
     assert four - base > 0.001 and eight - base == pytest.approx(2 * (four - base), rel=1e-3)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_source_dropout(r_drop, small_recipe, tmp_path, monkeypatch):
+    """A share of the source's tokens is hidden in training, in each pass others; never </s>, nor in an evaluation."""
+    seen: dict[bool, list[dict]] = {True: [], False: []}
+    forward = VanillaTransformerForSeq2SeqLM.forward
+
+    def watched(self, *args, **kwargs):
+        if "attention_mask" in kwargs and kwargs.get("encoder_outputs") is None:
+            seen[self.training].append(kwargs)
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(VanillaTransformerForSeq2SeqLM, "forward", watched)
+    finished = train(small_recipe("training.source_dropout=0.3", f"training.r_drop={r_drop}"), tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(finished.model)
+    hidden, ends, tokens = ({True: 0, False: 0} for _ in range(3))
+    for training, batches in seen.items():
+        for batch in batches:
+            ids = batch["input_ids"][batch["attention_mask"].bool()]
+            hidden[training] += int((ids == tokenizer.pad_token_id).sum())
+            ends[training] += int((ids == tokenizer.eos_token_id).sum()) - len(batch["input_ids"])
+            tokens[training] += len(ids) - len(batch["input_ids"])
+            assert not (batch["input_ids"][~batch["attention_mask"].bool()] != tokenizer.pad_token_id).any()
+    assert hidden[True] / tokens[True] == pytest.approx(0.3, abs=0.03) and tokens[True] > 3000
+    assert hidden[False] == 0 < tokens[False] and set(ends.values()) == {0}
+    if r_drop:
+        assert any(not first.equal(second) for first, second in (x["input_ids"].chunk(2) for x in seen[True]))
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
