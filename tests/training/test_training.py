@@ -186,7 +186,7 @@ def test_source_dropout(r_drop, small_recipe, tmp_path, monkeypatch):
             ends[training] += int((ids == tokenizer.eos_token_id).sum()) - len(batch["input_ids"])
             tokens[training] += len(ids) - len(batch["input_ids"])
             assert not (batch["input_ids"][~batch["attention_mask"].bool()] != tokenizer.pad_token_id).any()
-    assert hidden[True] / tokens[True] == pytest.approx(0.3, abs=0.03) and tokens[True] > 3000
+    assert hidden[True] / tokens[True] == pytest.approx(0.3, abs=0.03) and tokens[True] > 2000
     assert hidden[False] == 0 < tokens[False] and set(ends.values()) == {0}
     if r_drop:
         assert any(not first.equal(second) for first, second in (x["input_ids"].chunk(2) for x in seen[True]))
