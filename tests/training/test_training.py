@@ -179,12 +179,12 @@ def test_source_dropout(r_drop, small_recipe, tmp_path, monkeypatch):
     finished = train(small_recipe("training.source_dropout=0.3", f"training.r_drop={r_drop}"), tmp_path / "run")
     tokenizer = AutoTokenizer.from_pretrained(finished.model)
     hidden, ends, tokens = ({True: 0, False: 0} for _ in range(3))
-    for training, batches in seen.items():
+    for learns, batches in seen.items():
         for batch in batches:
             ids = batch["input_ids"][batch["attention_mask"].bool()]
-            hidden[training] += int((ids == tokenizer.pad_token_id).sum())
-            ends[training] += int((ids == tokenizer.eos_token_id).sum()) - len(batch["input_ids"])
-            tokens[training] += len(ids) - len(batch["input_ids"])
+            hidden[learns] += int((ids == tokenizer.pad_token_id).sum())
+            ends[learns] += int((ids == tokenizer.eos_token_id).sum()) - len(batch["input_ids"])
+            tokens[learns] += len(ids) - len(batch["input_ids"])
             assert not (batch["input_ids"][~batch["attention_mask"].bool()] != tokenizer.pad_token_id).any()
     assert hidden[True] / tokens[True] == pytest.approx(0.3, abs=0.03) and tokens[True] > 2000
     assert hidden[False] == 0 < tokens[False] and set(ends.values()) == {0}

@@ -166,21 +166,22 @@ class RecipeTrainer(Seq2SeqTrainer):
         if model.training:  # the loss of an evaluation is that of the next token alone, so that it can be compared
             if self.drops():
                 return self.r_drop_loss(model, dict(inputs), num_items_in_batch)
-            inputs = {**self.with_source_dropout(inputs), "label_smoothing": self.recipe.label_smoothing}
-            inputs["skip_logits"] = True
+            smoothed = {"label_smoothing": self.recipe.label_smoothing, "skip_logits": True}
+            inputs = {**self.with_source_dropout(inputs), **smoothed}
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def with_source_dropout(self, inputs: dict) -> dict:
-        """The batch with each token of its sources hidden with probability `source_dropout`, but for </s>: a translator
-        is not to rely on any single word  (Gal and Ghahramani 2016, section 4.2, where it is a word of the vocabulary
-        that is hidden in a sentence; token by token as in Sennrich, Haddow and Birch 2016, WMT).
+        """The batch with tokens of its sources hidden, each with probability `source_dropout`, but never </s>: a
+        translator is not to rely on any single word  (Gal and Ghahramani 2016, section 4.2, who hide all of a word's
+        places in a sentence; one by one in Sennrich, Haddow and Birch 2016).
 
         What is hidden is read as a token of padding that can be attended to: its place still counts.
         """
         if not self.recipe.source_dropout:
             return inputs
         ids, tokenizer = inputs["input_ids"], self.processing_class
-        hidden = (torch.rand(ids.shape, device=ids.device) < self.recipe.source_dropout) & (ids != tokenizer.eos_token_id)
+        drawn = torch.rand(ids.shape, device=ids.device) < self.recipe.source_dropout
+        hidden = drawn & (ids != tokenizer.eos_token_id)
         return {**inputs, "input_ids": ids.masked_fill(hidden, tokenizer.pad_token_id)}
 
     def drops(self) -> bool:
