@@ -12,6 +12,7 @@ import json
 import math
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import yaml
@@ -232,12 +233,16 @@ def with_teachers(provenance: dict, before: dict) -> dict:
 
 def commands_of(provenance: dict, run: Path) -> list[str]:
     """That which began the run, to be typed, and those with which it went on, which one that is finished refuses."""
-    place = run.resolve()  # wherever that was
-    told_words = [
-        [str(run) if Path(word) == place else word for word in words] for _, *words in provenance["commands"]
+    first, *further = [
+        command_line(in_folder(words, run), provenance["processes"]) for _, *words in provenance["commands"]
     ]
-    first, *further = [command_line(words, provenance["processes"]) for words in told_words]
     return [first, *(f"# it went on with {again}" for again in further)]
+
+
+def in_folder(words: list[str], run: Path) -> list[str]:
+    """A command of the run with the folder where that is now: it may have been moved since."""
+    told = [str(run) if option in ("-o", "--output") else word for option, word in pairwise(["", *words])]
+    return [f"--output={run}" if word.startswith("--output=") else word for word in told]
 
 
 def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: list[dict], report: dict) -> str:

@@ -276,11 +276,13 @@ def test_commands_that_went_on_say_so(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(CARD.parent)
     import make_model_card
 
-    begun = ["/bin/vanilla-transformer", "train", "copy", "-o", str(tmp_path / "run")]
-    provenance = {"commands": [begun, [*begun, "--resume"]], "processes": 1}
+    train = ["/bin/vanilla-transformer", "train", "copy"]
+    begun, moved = [*train, "-o", str(tmp_path / "run")], [*train, "--output=elsewhere/run", "--resume"]
+    provenance = {"commands": [begun, [*begun, "--resume"], moved], "processes": 1}
     assert make_model_card.commands_of(provenance, Path("run")) == [
         "vanilla-transformer train copy -o run",
         "# it went on with vanilla-transformer train copy -o run --resume",
+        "# it went on with vanilla-transformer train copy --output=run --resume",
     ]
 
 

@@ -8,6 +8,7 @@ from family import batch as batch_of
 from family import build
 from safetensors.torch import load_file
 from tiny import random_ids, tiny_config, tiny_model
+from torch._dynamo.testing import CompileCounter
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq
 from transformers.models.auto import modeling_auto
 
@@ -187,20 +188,14 @@ def test_a_loss_without_logits_has_the_same_gradients(smoothing, choice, chunk, 
 
 def test_a_loss_without_logits_is_not_compiled_anew_for_each_number_of_tokens():
     torch._dynamo.reset()
-    graphs: list = []
-
-    def counted(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    model = tiny_model(encoder_layers=1, decoder_layers=1).eval()
-    compiled = torch.compile(model, backend=counted, dynamic=True)
+    graphs, model = CompileCounter(), tiny_model(encoder_layers=1, decoder_layers=1).eval()
+    compiled = torch.compile(model, backend=graphs, dynamic=True)
     found = []
     for padding in (1, 2, 3):
         inputs = batch()
         inputs["labels"][0, -padding:] = -100
         torch.testing.assert_close(compiled(**inputs, skip_logits=True).loss, model(**inputs).loss)
-        found.append(len(graphs))
+        found.append(graphs.frame_count)
     assert found[0] == found[-1] > 0
 
 

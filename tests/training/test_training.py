@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny import losses, tiny_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from torch._dynamo.testing import CompileCounter
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from vanilla_transformer.data.vocabulary import learn_tokenizer
@@ -195,25 +196,23 @@ def test_source_dropout(r_drop, small_recipe, tmp_path, monkeypatch):
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 def test_compiled_layers_learn_the_same(r_drop, small_recipe, tmp_path, monkeypatch):
     """One code for the layers of a stack and all lengths, which evaluation does without."""
-    compile_module, measure, graphs, seen = torch.nn.Module.compile, TranslationTask.measure, [], []
-
-    def counted(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
+    compile_module, measure, graphs, seen = torch.nn.Module.compile, TranslationTask.measure, CompileCounter(), []
 
     def watched(self, model, *args):
-        before, measured = len(graphs), measure(self, model, *args)
-        seen.append((is_as_made(model), len(graphs) - before))
+        before, measured = graphs.frame_count, measure(self, model, *args)
+        seen.append((is_as_made(model), graphs.frame_count - before))
         return measured
 
-    monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(compile_module, backend=counted))
+    monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(compile_module, backend=graphs))
     monkeypatch.setattr(TranslationTask, "measure", watched)
     torch._dynamo.reset()
     settings = ("model.dropout=0.0", "model.encoder_layers=2", "model.decoder_layers=2", f"training.r_drop={r_drop}")
     plain = weights_after_one_step(small_recipe(*settings), tmp_path / "plain")
-    assert not graphs
+    assert graphs.frame_count == 0
     compiled = weights_after_one_step(small_recipe(*settings, "training.torch_compile=true"), tmp_path / "compiled")
-    assert len(graphs) == 4 and set(seen) == {(True, 0)}  # with padding and without, of an encoder's and a decoder's
+    assert graphs.frame_count == 4 and set(seen) == {
+        (True, 0)
+    }  # with padding and without, of an encoder's and a decoder's
     torch.testing.assert_close(compiled, plain, atol=1e-4, rtol=1e-4)
 
 
