@@ -210,9 +210,8 @@ def test_compiled_layers_learn_the_same(r_drop, small_recipe, tmp_path, monkeypa
     plain = weights_after_one_step(small_recipe(*settings), tmp_path / "plain")
     assert graphs.frame_count == 0
     compiled = weights_after_one_step(small_recipe(*settings, "training.torch_compile=true"), tmp_path / "compiled")
-    assert graphs.frame_count == 4 and set(seen) == {
-        (True, 0)
-    }  # with padding and without, of an encoder's and a decoder's
+    assert graphs.frame_count == 4  # with padding and without, of an encoder's and a decoder's layers
+    assert set(seen) == {(True, 0)}
     torch.testing.assert_close(compiled, plain, atol=1e-4, rtol=1e-4)
 
 
