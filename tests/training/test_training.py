@@ -350,6 +350,13 @@ def test_a_model_begins_and_ends_as_the_tokenizer_that_it_is_given(special, smal
         assert settings.bos_token_id is None
 
 
+def test_words_are_not_hidden_as_ends_of_a_text(small_recipe, tmp_path):
+    given = given_tokenizer(tmp_path / "given", ["</s>"], pad_token="</s>")
+    with pytest.raises(ValueError, match=r"0.1 hides words as padding, and the tokenizer pads with </s>"):
+        train(small_recipe(f"tokenizer={{path: {given}}}", "training.source_dropout=0.1"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_tokenizer_that_pads_on_the_left_teaches_the_beginning(small_recipe, tmp_path, warnings_of):
     """Labels are shifted from the first place on: behind padding, no translation began with the start token."""
     given = given_tokenizer(tmp_path / "given", ["<pad>", "</s>"], pad_token="<pad>", padding_side="left")

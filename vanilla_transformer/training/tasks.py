@@ -68,8 +68,13 @@ class TranslationTask:
         return DataCollatorForSeq2Seq(tokenizer)
 
     def training_collator(self, tokenizer: PreTrainedTokenizerBase):
-        """Those that training reads."""
+        """Those that training reads; raises `ValueError` for a tokenizer that the recipe's training cannot use."""
         t, longest = self.recipe.training, self.recipe.corpus.max_length
+        if t.source_dropout and tokenizer.pad_token_id == tokenizer.eos_token_id:
+            raise ValueError(
+                f"training.source_dropout={t.source_dropout} hides words as padding, and the tokenizer pads with "
+                f"{tokenizer.pad_token}, its end of a text: give it a pad_token of its own, or have one learned"
+            )
         if t.bpe_dropout:
             return BpeDropoutCollator(tokenizer, t.bpe_dropout, t.seed, longest)
         return self.collator(tokenizer)
