@@ -24,7 +24,7 @@ from vanilla_transformer.interop.loading import digest_of_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.diversification import SUMMARY, folder_of_teachers
-from vanilla_transformer.training.run_folder import PROVENANCE, RESULT, is_finished, provenance_of, state_of
+from vanilla_transformer.training.run_folder import MEAN, PROVENANCE, RESULT, is_finished, provenance_of, state_of
 from vanilla_transformer.training.start import architecture
 from vanilla_transformer.translation.shares import command_line
 
@@ -250,14 +250,16 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     data, count = provenance["data"], len(result["mean_of"])
     machines = " then ".join(f"{m['processor']} ({m['threads']} threads)" for m in provenance["machines"])
     kept = WEIGHTS[result["weights"]].format(count)
+    called = {"model": kept, MEAN: WEIGHTS["mean"].format(count)}
     names = names_of(evaluations)
+    folders = [Path(evaluation["model"]).name for evaluation in evaluations]
     scores = [
         (
-            [names[e["source"]], kept if is_of_the_model(e) else Path(e["model"]).name, how(e)],
+            [names[e["source"]], called.get(folder, folder), how(e)],
             e["scores"],
             "{:.1f} ({device}, {processes} x {threads})".format(1000 * e["seconds"] / e["pairs"], **e["settings"]),
         )
-        for e in evaluations
+        for e, folder in zip(evaluations, folders, strict=True)
     ]
     searched = how({"settings": {**result["decoding"], "dtype": "float32", "packed": None}})
     scores += [
@@ -377,7 +379,11 @@ def read(arguments) -> tuple[dict, dict, dict, list[dict], dict]:
             "--scores and --report"
         )
     trained = checkpoints(run)
-    if not trained or not is_finished(run, state_of(trained[-1])):
+    if not trained:
+        raise FileNotFoundError(
+            f"{run} has no checkpoint-N, whose trainer_state.json tells of the training: bring back its newest one"
+        )
+    if not is_finished(run, state_of(trained[-1])):
         raise ValueError(f"{run} is not finished: train on with --resume")
     recipe = yaml.safe_load((run / "recipe.yaml").read_text("utf-8"))
     provenance, result = told_in(run / PROVENANCE), told_in(run / RESULT)

@@ -31,7 +31,7 @@ from vanilla_transformer.training.checkpoints import checkpoints
 from vanilla_transformer.training.splits import encode_pairs, tokenize, version_of
 from vanilla_transformer.training.start import check_positions
 from vanilla_transformer.translation.languages import set_languages
-from vanilla_transformer.translation.shares import leave
+from vanilla_transformer.translation.shares import PATIENCE, leave
 
 logger = logging.get_logger(__name__)
 
@@ -62,6 +62,7 @@ class DataArguments:
 
 def main() -> None:
     parser = HfArgumentParser((ModelArguments, DataArguments, Seq2SeqTrainingArguments))
+    parser.set_defaults(ddp_timeout=int(PATIENCE.total_seconds()))
     model_args, data_args, args = parser.parse_args_into_dataclasses()
     if not (args.do_train or args.do_eval):
         sys.exit("nothing to do: give --do_train, --do_eval or both")
@@ -97,6 +98,7 @@ def main() -> None:
             version = version_of(tokenizer, f"{data_args.src_lang} to {data_args.tgt_lang}")
             text = pairs(data_args.validation_files, "validation")
             encoded = {"validation": tokenize(text, encode, None, "validation", version)}
+            references = list(text["target"])  # with the words that are <unk> in labels
             if args.do_train:
                 text = pairs(data_args.train_files, "train", data_args.max_train_pairs)
                 encoded["train"] = tokenize(text, encode, data_args.max_length, "train", version)
@@ -104,14 +106,14 @@ def main() -> None:
     except (OSError, ValueError) as error:  # of files, and of what stands in them
         sys.exit(str(error))
     encoded = {name: rows.remove_columns("length") for name, rows in encoded.items()}
-    count = len(encoded["validation"])
+    count = len(references)
 
     def compute_metrics(prediction) -> dict[str, float]:
         # Several processes fill the last batch with sentences from the start, and `Seq2SeqTrainer` keeps these.
-        ids, labels = (part[:count] for part in prediction)
-        ids[ids < 0], labels[labels < 0] = tokenizer.pad_token_id, tokenizer.pad_token_id  # -100 is no token
-        texts = [tokenizer.batch_decode(x, skip_special_tokens=True) for x in (ids, labels)]
-        return {score.name.lower(): score.score for score in translation_scores(*texts)}
+        ids = prediction.predictions[:count]
+        ids[ids < 0] = tokenizer.pad_token_id  # -100 is no token
+        texts = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return {score.name.lower(): score.score for score in translation_scores(texts, references)}
 
     trainer = Seq2SeqTrainer(
         model=model,

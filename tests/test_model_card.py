@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ from tiny import ENGLISH, FRENCH, ROOT, SMALL
 from vanilla_transformer.cli import main
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.training.checkpoints import checkpoints
+from vanilla_transformer.training.recipe import load_recipe
 from vanilla_transformer.training.start import architecture
+from vanilla_transformer.training.train import train
 
 CARD = ROOT / "scripts" / "make_model_card.py"
 README = (ROOT / "README.md").read_text("utf-8")
@@ -182,6 +185,18 @@ def test_a_folder_that_is_no_run_is_told(tmp_path):
     words = [str(tmp_path), *(word for option in options for word in (option, "x"))]
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
     assert done.returncode == 1 and "expected the folder of a finished run" in done.stderr
+
+
+def test_a_finished_run_without_checkpoints_is_not_said_to_be_unfinished(tmp_path):
+    """`--resume` would find none to go on from, and have it deleted."""
+    run = train(load_recipe("copy", SMALL), tmp_path / "run").run
+    for checkpoint in checkpoints(run):
+        shutil.rmtree(checkpoint)
+    for name in ("scores-1.json", "report.json"):
+        (run / name).write_text("{}")
+    words = [sys.executable, str(CARD), str(run), "--dataset", "x", "--terms", "x", "--license", "mit"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1 and "has no checkpoint-N" in done.stderr and "--resume" not in done.stderr
 
 
 @pytest.mark.parametrize(

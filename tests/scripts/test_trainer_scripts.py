@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from family import build
 from foreign_models import ARCHITECTURES
 from safetensors.torch import load_file
 from tiny import ENGLISH, FRENCH, ROOT, random_ids, run_python, tiny_model
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -20,6 +22,7 @@ from transformers import (
     BartForConditionalGeneration,
     DataCollatorForLanguageModeling,
     DataCollatorForSeq2Seq,
+    PreTrainedTokenizerFast,
     Trainer,
     TrainingArguments,
 )
@@ -234,6 +237,41 @@ def test_run_translation_counts_what_it_drops(model_dir, parallel_files, tmp_pat
     assert result.returncode == 0 and result.stderr.count("dropped 1 pairs (empty side)") == 2, result.stderr[-3000:]
 
 
+TELLS_REFERENCES = """
+import json, runpy, sys
+from pathlib import Path
+import vanilla_transformer.evaluation as evaluation
+
+def told(texts, references, scores=evaluation.translation_scores):
+    Path("references.json").write_text(json.dumps(references))
+    return scores(texts, references)
+
+evaluation.translation_scores = told
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_run_translation_scores_against_what_was_written(parallel_files, tmp_path):
+    """A word that the tokenizer does not know is a word of the reference all the same."""
+    text = " ".join(ENGLISH + FRENCH[1:])
+    words = ["<pad>", "<s>", "</s>", "<unk>", *sorted(set(text.split()))]
+    known = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    known.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    known.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    special = dict(pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=known, **special)
+    assert tokenizer.decode(tokenizer(FRENCH[0])["input_ids"], skip_special_tokens=True) != FRENCH[0]
+    for part in (tiny_model(vocab_size=len(words)), tokenizer):
+        part.save_pretrained(tmp_path / "known")
+    command = [sys.executable, "-c", TELLS_REFERENCES, str(ROOT / "scripts" / "run_translation.py")]
+    command += ["--model_name_or_path", "known", "--output_dir", "out", "--do_eval", "--predict_with_generate"]
+    command += ["--use_cpu", "--validation_files", *map(str, parallel_files)]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert json.loads((tmp_path / "references.json").read_text()) == FRENCH * 20
+
+
 def test_run_translation_evaluates_alone(model_dir, parallel_files, tmp_path):
     """Which needs no pairs to train on; what is not done is told."""
     command = [sys.executable, str(ROOT / "scripts" / "run_translation.py"), "--model_name_or_path", str(model_dir)]
@@ -253,6 +291,8 @@ def test_run_translation_explains_itself():
     script = str(ROOT / "scripts" / "run_translation.py")
     result = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0 and "--train_files" in result.stdout and "Longest side" in result.stdout
+    told = re.search(r"  --ddp_timeout .*?\(default:\s*(\d+)\)", result.stdout, re.DOTALL)
+    assert int(told[1]) > 1e6  # the first process may tokenize a large corpus for longer than torch's 30 minutes
 
 
 def test_run_translation_misspelt_argument(model_dir, parallel_files, tmp_path):

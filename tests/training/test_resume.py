@@ -305,6 +305,29 @@ def test_a_finished_run_has_nothing_to_resume(finished, small_recipe):
         train(small_recipe(), finished.run, resume=True)
 
 
+@pytest.mark.parametrize("length", ["training.max_steps=8", "training.num_train_epochs=0.5"])
+def test_a_run_that_has_gone_further_is_not_said_to_be_shorter(length, small_recipe, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(training, "finish", lambda *_: 1 / 0)
+        train(small_recipe(), run)
+    shorter = [length] if "steps" in length else [length, "training.max_steps=null"]
+    with pytest.raises(ValueError, match=rf"has made 12 updates, .* is to be .*{length.split('.', 1)[1]}.*raise it"):
+        train(small_recipe(*shorter), run, resume=True)
+    assert "max_steps: 12" in (run / "recipe.yaml").read_text() and not (run / "model").exists()
+
+
+def test_a_length_in_epochs_that_ends_within_an_update(small_recipe, tmp_path, monkeypatch):
+    """Its last update is made in whole, and is not too many."""
+    recipe, run = small_recipe("training.max_steps=null", "training.num_train_epochs=0.9"), tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(training, "finish", lambda *_: 1 / 0)
+        train(recipe, run)
+    [*_, newest] = checkpoints(run)
+    assert json.loads((newest / "trainer_state.json").read_text())["epoch"] > 0.9
+    assert train(recipe, run, resume=True).model.exists()
+
+
 def test_killed_before_the_final_model_is_written(finished, small_recipe, tmp_path, monkeypatch):
     run = tmp_path / "run"
     monkeypatch.setattr(training, "finish", lambda *_: 1 / 0)

@@ -524,6 +524,12 @@ def test_the_better_of_newest_weights_and_mean_is_kept(better, warnings_of, smal
     folders = checkpoints(run)[-1:] if better == "newest" else [run / name for name in told["mean_of"]]
     ours, expected = load_file(run / "model" / "model.safetensors"), mean_weights(folders)
     assert all(torch.equal(ours[name], expected[name]) for name in ours)
+    assert (run / "mean").exists() == (better == "newest")
+    if better == "newest":  # the other can be scored too
+        other = load_file(run / "mean" / "model.safetensors")
+        expected = mean_weights([run / name for name in told["mean_of"]])
+        assert all(torch.equal(other[name], expected[name]) for name in other)
+        assert load_translator(run / "mean")(["a b"])
     warned = [text for text in warnings_of() if "newest weights are kept" in text]
     assert ["bleu 1.5 against 2.5" in text for text in warned] == ([True] if better == "newest" else [])
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from datasets import Dataset
 from transformers.utils import logging
 
-from ..data.whole_files import write_whole
+from ..data.whole_files import TMP, write_whole
 from ..translation import Translator
 from ..translation.alignments import choose_heads
-from .checkpoints import checkpoints, mean_weights, publish, writing
-from .run_folder import RESULT
+from .checkpoints import checkpoints, discard, mean_weights, publish, writing
+from .run_folder import MEAN, RESULT
 from .tasks import TranslationTask
 from .trainer import RecipeTrainer
 
@@ -55,6 +55,13 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, vali
         model.load_state_dict(mean_weights(folders), strict=False)  # tied weights stand in the file once
         model.tie_weights()
 
+    def save(folder: Path) -> None:
+        aside = run / f"{TMP}{folder.name}"
+        with writing(folder):
+            model.save_pretrained(aside)
+            tokenizer.save_pretrained(aside)
+            publish(aside, folder)
+
     chosen = trainer.chosen_checkpoints()
     validated = {"newest": scores()}
     take(chosen)
@@ -63,6 +70,8 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, vali
     newest, mean = (task.figure(validated[which]) for which in ("newest", "mean"))
     if newest > mean if task.greater_is_better else newest < mean:
         kept = "newest"
+        if trainer.is_world_process_zero():
+            save(run / MEAN)
         take(checkpoints(run)[-1:])
         logger.warning(
             f"the newest weights are kept, and not the mean of {', '.join(path.name for path in chosen)}, which is "
@@ -84,9 +93,8 @@ def finish(task: TranslationTask, run: Path, trainer: RecipeTrainer, model, vali
         "decoding": task.generation_settings(),
         "validation": validated,
     }
-    aside = run / "tmp-model"
-    with writing(run / "model"):
-        model.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
-        publish(aside, run / "model")
+    if kept == "mean" and (run / MEAN).exists():
+        discard(run / MEAN)  # of the end that the run had before
+    save(run / "model")
+    with writing(run / RESULT):
         write_whole(run / RESULT, json.dumps(result, indent=2))  # the last file of a run: see `is_finished`

@@ -26,7 +26,7 @@ from .checkpoints import checkpoints
 from .recipe import Recipe, load_recipe
 from .splits import fingerprint
 
-PROVENANCE, RESULT = "provenance.json", "result.json"
+PROVENANCE, RESULT, MEAN = "provenance.json", "result.json", "mean"
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
 
@@ -69,6 +69,13 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
             elif falls_to_zero(recipe):
                 longer = f"start anew --from {run / 'model'}"
             raise ValueError(f"{run} is finished, after {state.global_step} steps: {longer} to train on")
+        if is_past(recipe, state):
+            raise ValueError(
+                f"{run} has made {state.global_step} updates, {state.epoch:g} epochs, and its length is to be "
+                f"training.max_steps={recipe.training.max_steps} "
+                f"(num_train_epochs={recipe.training.num_train_epochs}): raise it to go on, or start anew in another "
+                "folder"
+            )
         return
     if from_model:
         check_folder(Path(from_model))
@@ -112,6 +119,13 @@ def is_trained(recipe: Recipe, state: TrainerState) -> bool:
 def has_its_length(recipe: Recipe, state: TrainerState) -> bool:
     t = recipe.training
     return state.global_step >= (t.max_steps or math.inf) or state.epoch >= (t.num_train_epochs or math.inf)
+
+
+def is_past(recipe: Recipe, state: TrainerState) -> bool:
+    """Whether a run has gone on behind the end that its recipe gives it: its weights are of another length."""
+    t, before = recipe.training, state.global_step - 1
+    epoch = state.epoch * before / state.global_step  # which need not be whole at the end: an update is not divided
+    return before >= (t.max_steps or math.inf) or epoch >= (t.num_train_epochs or math.inf)
 
 
 def is_finished(run: Path, state: TrainerState) -> bool:
