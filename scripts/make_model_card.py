@@ -252,14 +252,13 @@ def card(arguments, recipe: dict, provenance: dict, result: dict, evaluations: l
     kept = WEIGHTS[result["weights"]].format(count)
     called = {"model": kept, MEAN: WEIGHTS["mean"].format(count)}
     names = names_of(evaluations)
-    folders = [Path(evaluation["model"]).name for evaluation in evaluations]
     scores = [
         (
-            [names[e["source"]], called.get(folder, folder), how(e)],
+            [names[e["source"]], called.get(folder := Path(e["model"]).name, folder), how(e)],
             e["scores"],
             "{:.1f} ({device}, {processes} x {threads})".format(1000 * e["seconds"] / e["pairs"], **e["settings"]),
         )
-        for e, folder in zip(evaluations, folders, strict=True)
+        for e in evaluations
     ]
     searched = how({"settings": {**result["decoding"], "dtype": "float32", "packed": None}})
     scores += [

@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
@@ -123,9 +124,8 @@ def has_its_length(recipe: Recipe, state: TrainerState) -> bool:
 
 def is_past(recipe: Recipe, state: TrainerState) -> bool:
     """Whether a run has gone on behind the end that its recipe gives it: its weights are of another length."""
-    t, before = recipe.training, state.global_step - 1
-    epoch = state.epoch * before / state.global_step  # which need not be whole at the end: an update is not divided
-    return before >= (t.max_steps or math.inf) or epoch >= (t.num_train_epochs or math.inf)
+    before = state.global_step - 1  # an epoch may end within the last update, which is not divided
+    return has_its_length(recipe, replace(state, global_step=before, epoch=state.epoch * before / state.global_step))
 
 
 def is_finished(run: Path, state: TrainerState) -> bool:
