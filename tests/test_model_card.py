@@ -35,11 +35,15 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
         assert main(["evaluate", "run/model", *pair, *words]) == 0
     newest = checkpoints(tmp_path / "run")[-1]  # whose scores are told, and are not those of what is shared
     assert main(["evaluate", f"run/{newest.name}", *files["1"], "--beams", "1", "--json", "3.json"]) == 0
+    shutil.copytree("run/model", "run/mean", dirs_exist_ok=True)
+    of_the_mean = json.loads((tmp_path / "1.json").read_text()) | {"model": "run/mean"}
+    of_the_mean["scores"][0]["score"] = 12.34  # which none of the others has
+    (tmp_path / "4.json").write_text(json.dumps(of_the_mean))
     about = ["--source", "test.en", "--reference", "valid.fr"]
     assert main(["report", "run/model", *about, "--training", "valid.fr", "-o", "report.json"]) == 0
     words = ["run", "--name", "tiny-copy", "--dataset", "Copies", "--dataset-id", "me/copies"]
     words += ["--terms", "none of them", "--license", "mit"]
-    words += ["--scores", "1.json", "2.json", "3.json", "--report", "report.json"]
+    words += ["--scores", "1.json", "2.json", "3.json", "4.json", "--report", "report.json"]
     done = subprocess.run([sys.executable, str(CARD), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "model_cards" / "tiny-copy.md").read_text("utf-8")
@@ -57,7 +61,7 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     )
     assert head["metrics"] == ["bleu", "chrf", "ter"] and "translation" in head["tags"]
     metrics = [metric for result in head["model-index"][0]["results"] for metric in result["metrics"]]
-    evaluations = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in "123"}
+    evaluations = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in "1234"}
     scores = [score for name in "12" for score in evaluations[name]["scores"]]
     assert sorted(m["value"] for m in metrics) == sorted(round(score["score"], 2) for score in scores)
     assert any(metric["type"] == "bleu" and metric["name"].startswith("BLEU-moses (") for metric in metrics)
@@ -71,11 +75,12 @@ def test_a_card_says_what_the_files_say(tmp_path, monkeypatch):
     kept = {"newest": "newest weights", "mean": "mean of 2 checkpoints"}[result["weights"]]
     assert f"The\nweights are {kept}: checkpoint-1" in text
     rows = [line for line in text.splitlines() if line.startswith(("| test", "| valid"))]
-    assert len(rows) == 5 and {len(re.split(r"(?<!\\)\|", line)) for line in rows} == {10}
+    assert len(rows) == 6 and {len(re.split(r"(?<!\\)\|", line)) for line in rows} == {10}
     for score in scores:
         assert f"- {score['name']}: `{score['signature']}`\n" in text
     of_checkpoint = evaluations["3"]["scores"][0]["score"]
     assert f"| test.en | {newest.name} | greedy, float32 | {of_checkpoint:.2f} | " in text
+    assert f"| test.en | mean of {len(result['mean_of'])} checkpoints | greedy, float32 | 12.34 | " in text
     for evaluation in evaluations.values():
         milliseconds = 1000 * evaluation["seconds"] / len(ENGLISH)
         assert f" | {milliseconds:.1f} ({evaluation['settings']['device']}, 1 x " in text
