@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -25,6 +27,15 @@ def test_settings_change_a_recipe_and_have_the_fields_types():
     assert recipe.training.max_steps == 7
     assert recipe.training.learning_rate == 3e-4  # YAML reads 3e-4 as text
     assert recipe.model_config(300).dropout == 0.2
+
+
+def test_settings_reach_keys_below_keys():
+    usual = load_recipe("multi30k-en-fr-best")
+    changed = load_recipe("multi30k-en-fr-best", ["diversification.training.source_dropout=0.1"])
+    assert (changed.training, changed.model) == (usual.training, usual.model)
+    assert changed.teacher().training == replace(usual.teacher().training, source_dropout=0.1)
+    sizes = ["corpus.sizes={train: 9, validation: 8}", "corpus.sizes.train=50"]
+    assert load_recipe("copy", sizes).corpus.sizes == {"train": 50, "validation": 8}
 
 
 def test_ones_own_file(tmp_path):
@@ -93,6 +104,8 @@ def test_ones_own_file(tmp_path):
         ("model.preset=[tiny]", r"model.preset: got \['tiny'\], expected one of tiny"),
         ("tokenizer.vocab_size=0", "tokenizer: got vocab_size=0, expected at least 259"),
         ("decoding={num_beams: 1, length_penalty: 2}", "ranks the beams of a search, and num_beams=1 has none"),
+        ("training.max_steps.more=3", "training.max_steps is [0-9]+, expected keys and values"),
+        ("corpus.sizes.trian=5", "did you mean 'corpus.sizes.train'"),
         ("training.max_steps=1.5", "training.max_steps: got 1.5, expected int"),
     ],
 )

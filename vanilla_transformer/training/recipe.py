@@ -311,15 +311,19 @@ def load_recipe(name: str, settings: Sequence[str] = ()) -> Recipe:
         key, equals, value = setting.partition("=")
         if not equals:
             raise ValueError(f"got --set {setting}: expected section.key=value, such as training.max_steps=100")
-        section, _, rest = key.partition(".")
-        if rest:
-            fields = tree.get(section) or {}
-            if not isinstance(fields, dict):
-                raise ValueError(f"got --set {setting}, but {section} is {fields!r}, expected keys and values")
-            tree[section] = {**fields, rest: parse(value, f"--set {setting}")}
-        else:
-            tree[section] = parse(value, f"--set {setting}")
+        tree = with_setting(tree, key.split("."), parse(value, f"--set {setting}"), setting)
     return build(Recipe, tree, "")
+
+
+def with_setting(tree: dict, path: list[str], value: Any, setting: str, above: str = "") -> dict:
+    """`tree` with `value` where `path`, key by key, leads."""
+    key, *rest = path
+    if not rest:
+        return {**tree, key: value}
+    below = tree.get(key) or {}
+    if not isinstance(below, dict):
+        raise ValueError(f"got --set {setting}, but {above}{key} is {below!r}, expected keys and values")
+    return {**tree, key: with_setting(below, rest, value, setting, f"{above}{key}.")}
 
 
 def parse(text: str, where: str) -> Any:
