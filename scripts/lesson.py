@@ -331,8 +331,9 @@ agree(rates, torch.tensor(scheduled))
 print(f"the peak, {max(rates):.4f}, is at step {steps[rates.argmax()]}")
 
 # %% [markdown]
-# This recipe trains for two minutes on a language without exceptions, and so departs from the paper in four points,
-# which the comments of `vanilla_transformer/recipes/phrasebook.yaml` measure: the rate falls along a line, down to 0;
+# This recipe trains for two minutes on a language without exceptions, and so departs from the paper in five points,
+# most of which the comments of `vanilla_transformer/recipes/phrasebook.yaml` measure: the optimizer of the layers'
+# matrices is Muon (Jordan et al. 2024), whose steps are orthogonal matrices; the rate falls along a line, down to 0;
 # the norms stand before the sub-layers, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$; and there is neither label
 # smoothing nor dropout (section 5.4: some numbers, drawn anew at each step, are set to zero, so that no weight relies
 # on another one), which keep a model from learning its examples by heart.

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch.utils.data import SequentialSampler
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -60,6 +61,14 @@ class DataArguments:
     max_train_pairs: int | None = field(default=None, metadata={"help": "Read no more training pairs than this."})
 
 
+class TrainerInFileOrder(Seq2SeqTrainer):
+    """Translations come in the order of their references, of which `compute_metrics` is told nothing; with
+    `--train_sampling_strategy group_by_length` transformers would shuffle what is evaluated as well."""
+
+    def _get_eval_sampler(self, eval_dataset):
+        return SequentialSampler(eval_dataset)
+
+
 def main() -> None:
     parser = HfArgumentParser((ModelArguments, DataArguments, Seq2SeqTrainingArguments))
     parser.set_defaults(ddp_timeout=int(PATIENCE.total_seconds()))
@@ -70,6 +79,11 @@ def main() -> None:
         sys.exit("--do_predict is not done here: translate with `vanilla-transformer translate MODEL FILE`")
     if args.do_train and not data_args.train_files:
         sys.exit("--do_train needs pairs to train on: give --train_files")
+    if args.predict_with_generate and args.dataloader_drop_last:
+        sys.exit(
+            "--dataloader_drop_last drops sentences that are evaluated as well, so that not all would be scored: "
+            "leave it out, or --predict_with_generate"
+        )
     earlier = checkpoints(Path(args.output_dir))
     if args.do_train and earlier and not args.resume_from_checkpoint:
         sys.exit(
@@ -115,7 +129,7 @@ def main() -> None:
         texts = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return {score.name.lower(): score.score for score in translation_scores(texts, references)}
 
-    trainer = Seq2SeqTrainer(
+    trainer = TrainerInFileOrder(
         model=model,
         args=args,
         train_dataset=encoded.get("train"),

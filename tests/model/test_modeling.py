@@ -15,6 +15,7 @@ from transformers.models.auto import modeling_auto
 from vanilla_transformer import VanillaTransformerForSeq2SeqLM, VanillaTransformerModel
 from vanilla_transformer.model import attention, layers, loss, positions
 from vanilla_transformer.model.layers import Dropout
+from vanilla_transformer.model.linear import linear
 from vanilla_transformer.model.loss import cross_entropy, shift_right
 
 TYING = [  # tie_word_embeddings, share_encoder_decoder_embeddings, decoder_vocab_size, embedding matrices in the file
@@ -171,7 +172,7 @@ def test_loss_is_torchs_and_transformers_label_smoothing():
 def test_a_loss_without_logits_has_the_same_gradients(smoothing, choice, chunk, monkeypatch):
     """In chunks of one row, of three, and of all."""
     monkeypatch.setattr(loss, "CHUNKS", {"cpu": chunk})
-    monkeypatch.setattr(loss, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(loss, "ROWS", 1)
     model = tiny_model(dropout=0.0, **choice).double().train()
     inputs = batch()
     inputs["labels"][0, 2:] = -100
@@ -207,11 +208,29 @@ def test_a_number_is_added_where_the_label_is(dtype):
     torch.testing.assert_close(grad, expected)
 
 
-@pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, 262), (torch.bfloat16, 524)])
+def test_losses_meet_few_numbers_of_rows(monkeypatch):
+    """Each further one costs a CPU more than its sums: see `predicted`. Those without a label count for nothing."""
+    met, head, x = set(), torch.nn.Linear(6, 40), torch.randn(8, 60, 6, requires_grad=True)
+    monkeypatch.setattr(loss, "linear", lambda x, *others: met.add(len(x)) or linear(x, *others))
+    monkeypatch.setattr(loss, "rows_of_a_chunk", lambda *_: 2 * loss.ROWS)
+    for count in (1, 127, 128, 200, 300, 384):
+        labels = torch.full((480,), -100)
+        labels[torch.randperm(480)[:count]] = torch.randint(0, 40, (count,))
+        labels = labels.view(8, 60)
+        expected = loss.cross_entropy(head(x), labels, 0.1)
+        found = loss.linear_cross_entropy(head, x, labels, 0.1)
+        torch.testing.assert_close(found, expected)
+        leaves = (x, *head.parameters())
+        for ours, theirs in zip(*(torch.autograd.grad(total, leaves) for total in (found, expected)), strict=True):
+            torch.testing.assert_close(ours, theirs)
+    assert met == {loss.ROWS, 2 * loss.ROWS}
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, 256), (torch.bfloat16, 512)])
 def test_chunks_of_logits_are_as_large_as_a_cache(dtype, rows):
     weight = torch.empty(8000, 2)
     assert loss.rows_of_a_chunk(torch.empty(1, 2, dtype=dtype), weight) == rows
-    assert loss.rows_of_a_chunk(torch.empty(1, 2, dtype=dtype), torch.empty(100_000, 2)) == loss.FEWEST_ROWS
+    assert loss.rows_of_a_chunk(torch.empty(1, 2, dtype=dtype), torch.empty(100_000, 2)) == loss.ROWS
 
 
 def test_a_loss_without_logits_in_half_precision():

@@ -243,7 +243,7 @@ from pathlib import Path
 import vanilla_transformer.evaluation as evaluation
 
 def told(texts, references, scores=evaluation.translation_scores):
-    Path("references.json").write_text(json.dumps(references))
+    Path("scored.json").write_text(json.dumps([references, texts]))
     return scores(texts, references)
 
 evaluation.translation_scores = told
@@ -267,9 +267,14 @@ def test_run_translation_scores_against_what_was_written(parallel_files, tmp_pat
     command = [sys.executable, "-c", TELLS_REFERENCES, str(ROOT / "scripts" / "run_translation.py")]
     command += ["--model_name_or_path", "known", "--output_dir", "out", "--do_eval", "--predict_with_generate"]
     command += ["--use_cpu", "--validation_files", *map(str, parallel_files)]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert json.loads((tmp_path / "references.json").read_text()) == FRENCH * 20
+    scored = []
+    for more in ([], ["--train_sampling_strategy", "group_by_length"]):  # which is how training goes, and not this
+        result = subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr[-3000:]
+        scored.append(json.loads((tmp_path / "scored.json").read_text()))
+    references, texts = scored[0]
+    assert references == FRENCH * 20 and texts == texts[:6] * 20 and len(set(texts)) > 1
+    assert scored[1] == scored[0]
 
 
 def test_run_translation_evaluates_alone(model_dir, parallel_files, tmp_path):
@@ -280,6 +285,7 @@ def test_run_translation_evaluates_alone(model_dir, parallel_files, tmp_path):
         ([], "nothing to do: give --do_train, --do_eval or both"),
         (["--do_train"], "--do_train needs pairs to train on: give --train_files"),
         (["--do_eval", "--do_predict"], "--do_predict is not done here"),
+        (["--do_eval", "--predict_with_generate", "--dataloader_drop_last"], "--dataloader_drop_last drops sentences"),
         (["--do_eval"], ""),
     ):
         result = subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=300)

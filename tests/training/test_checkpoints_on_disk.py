@@ -13,15 +13,8 @@ from transformers import TrainerCallback
 
 from vanilla_transformer.training import finish as finishing
 from vanilla_transformer.training import train as training
-from vanilla_transformer.training.checkpoints import (
-    checkpoints,
-    discard,
-    mean_weights,
-    remove_unfinished,
-    rotate,
-    select,
-    writing,
-)
+from vanilla_transformer.training.checkpoints import checkpoints, discard, mean_weights, rotate, select, writing
+from vanilla_transformer.training.run_folder import content, remove_unfinished
 from vanilla_transformer.training.train import train
 from vanilla_transformer.training.trainer import RecipeTrainer
 
@@ -70,6 +63,16 @@ def test_no_folder_that_is_deleted_looks_whole(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
     discard(tmp_path / "checkpoint-2")
     assert not list(tmp_path.iterdir())
+
+
+def test_only_what_a_run_writes_itself_counts_as_unfinished(tmp_path):
+    for name in ("tmp-model", "tmp-deleted-checkpoint-5", "tmp-checkpoint-10", "tmp-mydata"):
+        (tmp_path / name).mkdir()
+    for name in ("tmp-result.json", "tmp-result.json.old"):
+        (tmp_path / name).write_text("")
+    assert content(tmp_path)
+    remove_unfinished(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"tmp-mydata", "tmp-result.json.old"}
 
 
 def test_a_checkpoint_that_a_plain_trainer_has_not_finished(tmp_path):

@@ -191,6 +191,35 @@ def test_a_teacher_that_is_given_more_updates_translates_anew(small_recipe, tmp_
         train_recipe(wider, tmp_path / "run", resume=True)
 
 
+def test_a_teacher_that_is_given_fewer_updates_than_it_has_made_is_refused(small_recipe, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, "backward", 2)
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run")
+    shorter = small_recipe(*TAUGHT, "diversification.training={max_steps: 4, eval_steps: 4}")
+    with pytest.raises(ValueError, match=r"forward has made 8 updates.*its length is to be training.max_steps=4"):
+        train_recipe(shorter, tmp_path / "run", resume=True)
+    assert (tmp_path / "run.teachers" / "forward.target").exists()
+
+
+def test_a_finished_teacher_needs_no_checkpoints(whole, small_recipe, tmp_path, monkeypatch):
+    """Which are what one deletes where a disk is full."""
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_at(patch, "run", 2)
+        train_recipe(small_recipe(*TAUGHT), tmp_path / "run")
+    folder = tmp_path / "run.teachers"
+    models = [folder / name / "model" / "model.safetensors" for name in ("forward", "backward")]
+    for model in models:
+        for checkpoint in checkpoints(model.parent.parent):
+            shutil.rmtree(checkpoint)
+    written = [model.stat().st_mtime_ns for model in models]
+    longer = small_recipe(*TAUGHT, "diversification.training={max_steps: 12, eval_steps: 4}")
+    with pytest.raises(FileNotFoundError, match=r"forward has a model and no checkpoint, from which it would go on"):
+        train_recipe(longer, tmp_path / "run", resume=True)
+    train_recipe(small_recipe(*TAUGHT), tmp_path / "run", resume=True)
+    assert losses(tmp_path / "run") == losses(whole.run)
+    assert [model.stat().st_mtime_ns for model in models] == written
+
+
 def test_a_longer_teacher_forgets_parts_of_its_translation(small_recipe, tmp_path, monkeypatch):
     """Which are of another model: the translation would not go on with them."""
 

@@ -62,6 +62,20 @@ def test_resumed_in_the_middle_of_an_epoch_equals_never_stopped(settings, small_
     assert not list(run.glob("tmp-*"))
 
 
+def test_it_goes_on_without_the_folder_that_its_vocabulary_was_read_from(
+    finished, small_recipe, tmp_path, monkeypatch
+):
+    """The run has its own copy."""
+    folder = shutil.copytree(finished.run / "tokenizer", tmp_path / "vocabulary")
+    recipe = small_recipe(f"tokenizer={{path: {folder}}}")
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        crash_at(patch, 9)
+        train(recipe, tmp_path / "run")
+    shutil.rmtree(folder)
+    train(recipe, tmp_path / "run", resume=True)
+    assert losses(tmp_path / "run") == losses(finished.run)
+
+
 def test_early_stopping_goes_on_counting_when_it_resumes(small_recipe, tmp_path):
     common = ("training.patience=2", "training.eval_steps=1", "training.learning_rate=1e-9")
     whole = train(small_recipe(*common), tmp_path / "whole")

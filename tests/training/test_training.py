@@ -293,6 +293,16 @@ def test_fine_tuning_with_a_recipe_that_contradicts(finished, small_recipe, tmp_
         train(recipe, tmp_path / "x", from_model=str(finished.model))
 
 
+def test_a_base_has_positions_for_whatever_bpe_dropout_makes_of_a_pair(small_recipe, tmp_path):
+    """All pairs may be within them as they are, and one that is cut anew not, after hours."""
+    short = ("model.positions=learned", "model.max_position_embeddings=40", "corpus.max_length=40")
+    base = train(small_recipe(*short, "training.max_steps=1"), tmp_path / "base").model
+    more = ("model=null", "tokenizer=null", "training.max_steps=1", "training.bpe_dropout=0.1")
+    with pytest.raises(ValueError, match=r"max_length=128 tokens a side, and the positions of .* end at 40: lower"):
+        train(small_recipe(*more), tmp_path / "x", from_model=str(base))
+    train(small_recipe(*more, "corpus.max_length=40"), tmp_path / "y", from_model=str(base))
+
+
 @pytest.mark.parametrize(
     ("task", "template", "told"),
     [
@@ -436,6 +446,17 @@ def test_overwrite_deletes_nothing_before_all_is_known_to_be_right(finished, sma
         with pytest.raises(ValueError, match=rf"holds {base} itself, which would be deleted: choose another -o"):
             train(small_recipe(), finished.run, overwrite=True, from_model=str(base))
     assert all((base / "model.safetensors").exists() for base in whole)
+    texts = [str(finished.run / "corpus" / name) for name in ("train.en", "train.fr")]
+    tokenizer = finished.run / "tokenizer"
+    for held, *settings in (
+        (texts[0], "corpus.name=files", "corpus.sizes=null", f"corpus.train={texts}", f"corpus.validation={texts}"),
+        (tokenizer, f"tokenizer={{path: {tokenizer}}}"),
+    ):
+        Path(held).parent.mkdir(exist_ok=True)
+        Path(held).touch()
+        with pytest.raises(ValueError, match=rf"holds {held} itself, which would be deleted: choose another -o"):
+            train(small_recipe(*settings), finished.run, overwrite=True)
+        assert Path(held).exists()
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.tex").write_text("all of it")

@@ -56,13 +56,23 @@ def per_item(total: torch.Tensor, labels: torch.Tensor, num_items_in_batch) -> t
 def linear_cross_entropy(head: nn.Linear, x, labels, label_smoothing=0.0, num_items_in_batch=None) -> torch.Tensor:
     """`cross_entropy(head(x), labels, ...)`, x: (B, T, D), labels: (B, T), without the logits of all positions."""
     labels = labels.to(x.device)  # another one where a model is divided
-    kept = labels != IGNORED_LABEL  # what is not predicted needs no logits at all
-    x, targets = x[kept], labels[kept]
-    parts = [x, head.weight, head.bias]
+    rows, targets = predicted(labels)
+    parts = [x.flatten(0, 1)[rows], head.weight, head.bias]
     if not torch.is_grad_enabled():  # which a Function is not told of
         parts = [None if part is None else part.detach() for part in parts]
     total = LinearCrossEntropy.apply(*parts, targets, label_smoothing)
     return per_item(total, labels, num_items_in_batch)
+
+
+def predicted(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where labels (B, T), laid out flat, have a token, the first such place again up to a multiple of `ROWS`; and the
+    N tokens. What is not predicted needs no logits. But few numbers of rows do: oneDNN generates code for each that it
+    meets on a CPU, and keeps it among tensors that find no room of their size any more. With N rows, steps took up to
+    half as long again the longer a training went.
+    """
+    flat = labels.flatten()
+    places = (flat != IGNORED_LABEL).nonzero().flatten()
+    return torch.cat([places, places[:1].expand(-len(places) % ROWS)]), flat[places]
 
 
 def rounded(x: torch.Tensor, *others: torch.Tensor | None) -> list:
@@ -110,13 +120,13 @@ def smoothing(sum_x, count: int, weight, bias, label_smoothing: float) -> tuple:
 # Bytes of logits held at a time, and rows at least: a chunk should stay in a CPU's cache, but each of them adds to
 # the gradient of all of W (with 2**22 the loss took a tenth more, a fifth in float32); and it should keep a GPU busy,
 # which with 2**25 waited for the next chunk's calls (an H100, 25,600 tokens, compiled: 67 ms a step, 57 with 2**29).
-CHUNKS, FEWEST_ROWS = {"cpu": 2**23, "cuda": 2**29}, 128
+CHUNKS, ROWS = {"cpu": 2**23, "cuda": 2**29}, 128
 
 
 def rows_of_a_chunk(logits_of: torch.Tensor, weight: torch.Tensor) -> int:
     """How many rows x (N, D) `logits_of` are computed at a time, weight: (V, D)."""
     size = CHUNKS.get(logits_of.device.type, CHUNKS["cpu"])
-    return max(FEWEST_ROWS, size // (len(weight) * logits_of.element_size()))
+    return max(1, size // (len(weight) * logits_of.element_size() * ROWS)) * ROWS
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -126,7 +136,8 @@ class LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, labels, label_smoothing: float) -> torch.Tensor:
-        """x: (N, D), weight: (V, D), bias: (V,) or None, labels: (N,), all of them tokens -> loss, a number in nats"""
+        """x: (N or more, D), weight: (V, D), bias: (V,) or None, labels: (N,), all of them tokens -> loss, a number in
+        nats; rows of x without a label count for nothing."""
         wanted = ctx.needs_input_grad[:3]
         exact = torch.promote_types(weight.dtype, torch.float32)  # chunks are added up in float32 at least
         grad_x, grad_weight, grad_bias = (
@@ -142,9 +153,11 @@ class LinearCrossEntropy(torch.autograd.Function):
                 part, right = rounded_x[start : start + rows], labels[start : start + rows, None]
                 logits = linear(part, rounded_weight, rounded_bias)  # logits: (rows, V)
                 grad = logits.softmax(-1)
-                total += (log_normalizer(logits, grad) - kept * logits.gather(1, right)).sum()
+                told = len(right)  # rows with a label
+                total += (log_normalizer(logits, grad)[:told] - kept * logits[:told].gather(1, right)).sum()
                 if any(wanted):
-                    add_at_labels(grad, right, -kept)
+                    add_at_labels(grad[:told], right, -kept)
+                    grad[told:] = 0
                 if grad_x is not None:
                     grad_x[start : start + rows] = linear(grad, rounded_weight.T)
                 if grad_weight is not None:
@@ -152,10 +165,12 @@ class LinearCrossEntropy(torch.autograd.Function):
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
         if label_smoothing:
-            sums = smoothing(x.sum(0, dtype=exact), len(x), weight, bias, label_smoothing)
+            sums = smoothing(x[: len(labels)].sum(0, dtype=exact), len(labels), weight, bias, label_smoothing)
             for part, more in zip((total, grad_x, grad_weight, grad_bias), sums, strict=True):
                 if part is not None:
                     part += more
+            if grad_x is not None:
+                grad_x[len(labels) :] = 0
         ctx.save_for_backward(
             *(
                 None if grad is None else grad.to(part.dtype)

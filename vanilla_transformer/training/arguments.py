@@ -33,9 +33,6 @@ def check_requirements(recipe: Recipe) -> None:
             "training.attn_implementation=flash_attention_2 computes in half precision alone, and training.bf16="
             f"{recipe.training.bf16} means float32 here: set training.bf16=true, or take sdpa"
         )
-    tokenizer = recipe.tokenizer and recipe.tokenizer.path
-    if tokenizer and tokenizer.count("/") > 1 and not Path(tokenizer).exists():  # and no id of the Hub
-        raise FileNotFoundError(f"tokenizer.path={tokenizer} does not exist: name its folder")
 
 
 def training_arguments(task: TranslationTask, model, run: Path) -> Seq2SeqTrainingArguments:

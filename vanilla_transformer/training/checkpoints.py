@@ -79,11 +79,6 @@ def discard(folder: Path) -> None:
     shutil.rmtree(aside)
 
 
-def remove_unfinished(run: Path) -> None:
-    for path in run.glob(f"{TMP}*"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
 def metric_history(run: Path, metric: str) -> dict[int, float]:
     """Step -> value of `metric`, as the newest checkpoint's trainer state tells it."""
     newest = checkpoints(run)[-1]

@@ -34,11 +34,12 @@ from ..translation.parts import parts_of
 from ..translation.shares import processes_of_launch
 from .arguments import check_requirements, mixed_precision
 from .checkpoints import checkpoints, discard, publish
-from .recipe import CorpusRecipe, Recipe
+from .recipe import CorpusRecipe, Recipe, load_recipe
 from .run_folder import (
     PROVENANCE,
     RESULT,
     check_is_kept,
+    check_is_not_past,
     check_run,
     check_same_data,
     check_same_recipe,
@@ -123,7 +124,7 @@ def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
 
     Raises:
         FileExistsError: if there is one that is not to be deleted.
-        ValueError: if the vocabulary that the teachers are to read lies in what is.
+        ValueError: if what the teachers are to read lies in what is.
     """
     if folder.exists():
         if not overwrite:
@@ -133,7 +134,7 @@ def begin(folder: Path, run: Path, recipe: Recipe, overwrite: bool) -> None:
         if not (folder / SUMMARY).exists():
             raise FileExistsError(f"{folder} is not of a run's teachers, and is not deleted: choose another -o")
     for old in (folder, run):
-        check_is_kept(recipe.tokenizer.path if recipe.tokenizer else None, old)
+        check_is_kept(recipe, old)
     splits = load_splits(recipe.corpus)
     for old in (folder, run):  # without its teachers a run does not go on
         if content(old):
@@ -187,23 +188,44 @@ def train_teacher(teacher: Recipe, folder: Path, name: str) -> TrainingResult | 
     """Train it, or go on, unless it is finished; returns how it was stopped before its end."""
     run = folder / name
     newest = checkpoints(run)[-1:]
-    if newest:
-        check_same_recipe(teacher, run)
-        if is_finished(run, state := state_of(newest[0])) and is_trained(teacher, state):
-            tell_minutes(folder, f"{name} teacher", minutes_of(run))
-            return None
+    if is_done(teacher, run):
+        tell_minutes(folder, f"{name} teacher", result_of(run)["minutes"])
+        return None
     if processes_of_launch().is_main_process:
         forget(written(folder, name))  # of a teacher that has been given more updates
     tqdm.write(f"the {name} teacher, {teacher.corpus.source_lang}-{teacher.corpus.target_lang}:")
     result = train(teacher, run, resume=bool(newest), overwrite=not newest)
     if not result.model:
         return result
-    tell_minutes(folder, f"{name} teacher", minutes_of(run))
+    tell_minutes(folder, f"{name} teacher", result_of(run)["minutes"])
     return None
 
 
-def minutes_of(run: Path) -> float:
-    return json.loads((run / RESULT).read_text("utf-8"))["minutes"]
+def is_done(teacher: Recipe, run: Path) -> bool:
+    """Whether a teacher has come to the end that its recipe gives it; with a model, it needs no checkpoint for that.
+
+    Raises:
+        FileNotFoundError: if its checkpoints are gone, from which it would have to go on.
+        ValueError: if it is another recipe's, or has made more updates.
+    """
+    if not is_begun(run):
+        return False
+    check_same_recipe(teacher, run)
+    if newest := checkpoints(run)[-1:]:
+        state = state_of(newest[0])
+        check_is_not_past(teacher, run, state)
+        return is_finished(run, state) and is_trained(teacher, state)
+    alike = (run / RESULT).exists() and load_recipe(str(run / "recipe.yaml")).training == teacher.training
+    if alike and result_of(run)["step"] >= (teacher.training.max_steps or 0):
+        return True
+    raise FileNotFoundError(
+        f"{run} has a model and no checkpoint, from which it would go on: bring its checkpoints back, or start anew "
+        "with --overwrite"
+    )
+
+
+def result_of(run: Path) -> dict:
+    return json.loads((run / RESULT).read_text("utf-8"))
 
 
 def forget(translation: Path) -> None:

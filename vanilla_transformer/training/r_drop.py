@@ -9,10 +9,10 @@ from torch import nn
 
 from ..model.linear import linear
 from ..model.loss import (
-    IGNORED_LABEL,
     add_at_labels,
     add_product,
     log_normalizer,
+    predicted,
     rounded,
     rows_of_a_chunk,
     smoothing,
@@ -27,9 +27,9 @@ def r_drop_loss(head: nn.Linear, x, labels, label_smoothing: float, alpha: float
         x: (2 B, T, D), last hidden states of B pairs under one dropout, then of the same pairs under another.
         labels: (B, T), -100 where there is none.
     """
-    kept = labels != IGNORED_LABEL
-    p, q = (half[kept] for half in x.chunk(2))  # (N, D) each
-    return RDrop.apply(p, q, head.weight, head.bias, labels[kept], label_smoothing, alpha)
+    rows, targets = predicted(labels)
+    p, q = (half.flatten(0, 1)[rows] for half in x.chunk(2))  # (N or more, D) each
+    return RDrop.apply(p, q, head.weight, head.bias, targets, label_smoothing, alpha)
 
 
 class RDrop(torch.autograd.Function):
@@ -44,7 +44,8 @@ class RDrop(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, p, q, weight, bias, labels, label_smoothing: float, alpha: float) -> torch.Tensor:
-        """p, q: (N, D), weight: (V, D), bias: (V,) or None, labels: (N,) -> loss, a number in nats"""
+        """p, q: (N or more, D), weight: (V, D), bias: (V,) or None, labels: (N,) -> loss, a number in nats; rows
+        without a label count for nothing."""
         exact = torch.promote_types(weight.dtype, torch.float32)  # chunks are added up in float32 at least
         grad_x = torch.zeros(2, *p.shape, dtype=exact, device=p.device)
         grad_weight = torch.zeros_like(weight, dtype=exact)
@@ -57,6 +58,7 @@ class RDrop(torch.autograd.Function):
             for start in range(0, len(p), rows):
                 x = torch.stack([part[start : start + rows] for part in (rounded_p, rounded_q)])  # (2, rows, D)
                 right = labels[start : start + rows, None].expand(2, -1, 1)
+                told = right.shape[1]  # rows with a label
                 logits = linear(x, rounded_weight, rounded_bias)  # (2, rows, V)
                 chances = logits.softmax(-1)  # P, Q
                 log_z = log_normalizer(logits, chances)  # (2, rows, 1)
@@ -68,23 +70,26 @@ class RDrop(torch.autograd.Function):
                         shift - (chances[1] * apart).sum(-1, True, dtype=exact),
                     ]
                 )
-                total += (log_z - kept * logits.gather(-1, right)).sum() / 2 + half * divergence.sum()
+                total += (log_z[:, :told] - kept * logits[:, :told].gather(-1, right)).sum() / 2
+                total += half * divergence[:, :told].sum()
                 grad = logits  # whose place it takes
                 for side, sign in ((0, 1), (1, -1)):
                     factor = 0.5 + half * (1 - sign * shift - divergence[side])  # (rows, 1)
                     torch.mul(apart, sign * half, out=grad[side])
                     grad[side].add_(factor).mul_(chances[side]).sub_(chances[1 - side], alpha=half)
-                add_at_labels(grad, right, -kept / 2)
+                    add_at_labels(grad[side, :told], right[side], -kept / 2)
+                    grad[side, told:] = 0
                 if grad_bias is not None:
                     grad_bias += grad.sum((0, 1))
                 grad_x[:, start : start + rows] = linear(grad, rounded_weight.T)
                 add_product(grad_weight, grad.flatten(0, 1).T, x.flatten(0, 1))
         if label_smoothing:
-            sum_x = p.sum(0, dtype=exact) + q.sum(0, dtype=exact)
-            sums = smoothing(sum_x, 2 * len(p), weight, bias, label_smoothing / 2)
+            sum_x = sum(part[: len(labels)].sum(0, dtype=exact) for part in (p, q))
+            sums = smoothing(sum_x, 2 * len(labels), weight, bias, label_smoothing / 2)
             for part, more in zip((total, grad_x, grad_weight, grad_bias), sums, strict=True):
                 if part is not None:
                     part += more
+            grad_x[:, len(labels) :] = 0
         grads = (*grad_x, grad_weight, grad_bias)
         parts = (p, q, weight, bias)
         ctx.save_for_backward(

@@ -5,6 +5,8 @@ import json
 import math
 import os
 import platform
+import re
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -23,11 +25,12 @@ from ..data.whole_files import TMP, check_writable, held
 from ..interop.loading import check_folder, check_tokenizer
 from ..processor import processor
 from ..translation.shares import processes_of_launch
-from .checkpoints import checkpoints
+from .checkpoints import PATTERN, checkpoints
 from .recipe import Recipe, load_recipe
-from .splits import fingerprint
+from .splits import files_of, fingerprint
 
 PROVENANCE, RESULT, MEAN = "provenance.json", "result.json", "mean"
+UNFINISHED = re.compile(rf"{TMP}(deleted-)?({PATTERN.pattern}|model|{MEAN}|recipe.yaml|{PROVENANCE}|{RESULT})")
 PACKAGES = ("vanilla-transformer", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 
 
@@ -70,17 +73,14 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
             elif falls_to_zero(recipe):
                 longer = f"start anew --from {run / 'model'}"
             raise ValueError(f"{run} is finished, after {state.global_step} steps: {longer} to train on")
-        if is_past(recipe, state):
-            raise ValueError(
-                f"{run} has made {state.global_step} updates, {state.epoch:g} epochs, and its length is to be "
-                f"training.max_steps={recipe.training.max_steps} "
-                f"(num_train_epochs={recipe.training.num_train_epochs}): raise it to go on, or start anew in another "
-                "folder"
-            )
+        check_is_not_past(recipe, run, state)
         return
     if from_model:
         check_folder(Path(from_model))
         check_tokenizer(Path(from_model))
+    tokenizer = recipe.tokenizer and recipe.tokenizer.path
+    if tokenizer and tokenizer.count("/") > 1 and not Path(tokenizer).exists():  # and no id of the Hub
+        raise FileNotFoundError(f"tokenizer.path={tokenizer} does not exist: name its folder")
     if run.exists() and not run.is_dir():
         raise FileExistsError(f"{run} is a file: name a folder for the run with -o")
     place = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
@@ -91,20 +91,31 @@ def check_run(recipe: Recipe, run: Path, resume: bool, overwrite: bool, from_mod
             raise FileExistsError(f"{run} exists: {hint}replace it with --overwrite, or choose another folder with -o")
         if Path.cwd().is_relative_to(run.resolve()):
             raise ValueError(f"{run} is where this command runs, and would be deleted: go out of it first")
-        check_is_kept(from_model, run)
+        check_is_kept(recipe, run, from_model)
         if not (run / "recipe.yaml").exists():
             raise FileExistsError(f"{run} has no recipe.yaml, so it is no run, and is not deleted: choose another -o")
 
 
-def check_is_kept(read: str | None, deleted: Path) -> None:
-    """Raise where what a training reads, if anything, lies in a folder that is deleted before."""
-    if read and Path(read).resolve().is_relative_to(deleted.resolve()):
-        raise ValueError(f"{deleted} holds {read} itself, which would be deleted: choose another -o")
+def check_is_kept(recipe: Recipe, deleted: Path, from_model: str | None = None) -> None:
+    """Raise where what a training reads lies in a folder that is deleted before."""
+    for read in (from_model, recipe.tokenizer and recipe.tokenizer.path, *files_of(recipe.corpus)):
+        if read and Path(read).exists() and Path(read).resolve().is_relative_to(deleted.resolve()):
+            raise ValueError(f"{deleted} holds {read} itself, which would be deleted: choose another -o")
+
+
+def unfinished(run: Path) -> list[Path]:
+    """What was half-written or half-deleted when a run was killed, and nothing that others have put there."""
+    return [path for path in run.iterdir() if UNFINISHED.fullmatch(path.name)] if run.exists() else []
+
+
+def remove_unfinished(run: Path) -> None:
+    for path in unfinished(run):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def content(run: Path) -> bool:
-    """Whether there is more in a run folder than what was half-written when it was killed."""
-    return run.exists() and not all(path.name.startswith(TMP) for path in run.iterdir())
+    """Whether there is more in a run folder than what is unfinished."""
+    return run.exists() and len(unfinished(run)) < len(list(run.iterdir()))
 
 
 def state_of(checkpoint: Path) -> TrainerState:
@@ -126,6 +137,15 @@ def is_past(recipe: Recipe, state: TrainerState) -> bool:
     """Whether a run has gone on behind the end that its recipe gives it: its weights are of another length."""
     before = state.global_step - 1  # an epoch may end within the last update, which is not divided
     return has_its_length(recipe, replace(state, global_step=before, epoch=state.epoch * before / state.global_step))
+
+
+def check_is_not_past(recipe: Recipe, run: Path, state: TrainerState) -> None:
+    if is_past(recipe, state):
+        raise ValueError(
+            f"{run} has made {state.global_step} updates, {state.epoch:g} epochs, and its length is to be "
+            f"training.max_steps={recipe.training.max_steps} (num_train_epochs={recipe.training.num_train_epochs}): "
+            "raise it to go on, or start anew in another folder"
+        )
 
 
 def is_finished(run: Path, state: TrainerState) -> bool:

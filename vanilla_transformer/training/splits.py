@@ -19,6 +19,8 @@ from .recipe import CorpusRecipe, expand
 
 logger = logging.get_logger(__name__)
 
+SPLITS = ("train", "validation", "test")
+
 
 def load_splits(corpus: CorpusRecipe) -> dict[str, Dataset]:
     """The splits `train`, `validation` and, where there is one, `test`, with the columns `source` and `target`.
@@ -49,7 +51,7 @@ def load_splits(corpus: CorpusRecipe) -> dict[str, Dataset]:
 
 def read_splits(corpus: CorpusRecipe) -> dict[str, Dataset]:
     splits = {}
-    for split in ("train", "validation", "test"):
+    for split in SPLITS:
         where = getattr(corpus, split)
         if not where:
             continue
@@ -68,6 +70,13 @@ def read_splits(corpus: CorpusRecipe) -> dict[str, Dataset]:
     for split in splits.keys() - {"train"}:
         check_swapped_sides(splits[split], splits["train"], f"corpus.{split}", "corpus.train")
     return splits
+
+
+def files_of(corpus: CorpusRecipe) -> list[str]:
+    """The files, folders and Hub ids that `load_splits` reads, none for a corpus that is embedded."""
+    if corpus.name != "files":
+        return []
+    return [located(place, corpus.folder) for where in SPLITS for place in getattr(corpus, where) or ()]
 
 
 def located(place: str, folder: str | None) -> str:

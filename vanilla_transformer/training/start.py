@@ -61,6 +61,13 @@ def load_base(task: TranslationTask, name: str):
     if len(tokenizer) > model.config.vocab_size:
         raise too_many_tokens(f"the tokenizer in {name} has {len(tokenizer)} tokens", model.config.vocab_size)
     tokenizer.model_max_length = max(tokenizer.model_max_length, recipe.corpus.max_length)  # what either has seen
+    limit = position_limit(model, model.config)
+    if recipe.training.bpe_dropout and limit and recipe.corpus.max_length > limit:
+        raise ValueError(
+            f"training.bpe_dropout={recipe.training.bpe_dropout} cuts pairs into up to corpus.max_length="
+            f"{recipe.corpus.max_length} tokens a side, and the positions of {name} end at {limit}: lower "
+            "corpus.max_length to that"
+        )
     contradictions = []
     if recipe.model is not None:
         wanted, found = (architecture(c) for c in (recipe.model_config(model.config.vocab_size), model.config))

@@ -33,7 +33,7 @@ from .arguments import (
     training_arguments,
     warn_of_settings,
 )
-from .checkpoints import checkpoints, discard, remove_unfinished
+from .checkpoints import checkpoints, discard
 from .finish import finish
 from .memory import keep_freed_memory
 from .recipe import Recipe
@@ -47,6 +47,7 @@ from .run_folder import (
     one_at_a_time,
     provenance,
     provenance_of,
+    remove_unfinished,
     state_of,
 )
 from .splits import load_splits, tokenize, version_of
