@@ -117,9 +117,10 @@ def smoothing(sum_x, count: int, weight, bias, label_smoothing: float) -> tuple:
     return -label_smoothing * loss, -label_smoothing * mean_weight, -share * sum_x, -share * count
 
 
-# Bytes of logits held at a time, and rows at least: a chunk should stay in a CPU's cache, but each of them adds to
-# the gradient of all of W (with 2**22 the loss took a tenth more, a fifth in float32); and it should keep a GPU busy,
-# which with 2**25 waited for the next chunk's calls (an H100, 25,600 tokens, compiled: 67 ms a step, 57 with 2**29).
+# Bytes of logits held at a time, and what their rows are a multiple of. A chunk should stay in a CPU's cache, but each
+# of them adds to the gradient of all of W (with 2**22 the loss took a tenth more, a fifth in float32); and it should
+# keep a GPU busy, which with 2**25 waited for the next chunk's calls (an H100, 25,600 tokens, compiled: 67 ms a step,
+# 57 with 2**29).
 CHUNKS, ROWS = {"cpu": 2**23, "cuda": 2**29}, 128
 
 

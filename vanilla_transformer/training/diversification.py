@@ -49,6 +49,7 @@ from .run_folder import (
     one_at_a_time,
     provenance,
     provenance_of,
+    result_of,
     state_of,
 )
 from .splits import load_splits
@@ -187,14 +188,14 @@ def teachers(recipe: Recipe, folder: Path) -> dict[str, Recipe]:
 def train_teacher(teacher: Recipe, folder: Path, name: str) -> TrainingResult | None:
     """Train it, or go on, unless it is finished; returns how it was stopped before its end."""
     run = folder / name
-    newest = checkpoints(run)[-1:]
     if is_done(teacher, run):
         tell_minutes(folder, f"{name} teacher", result_of(run)["minutes"])
         return None
     if processes_of_launch().is_main_process:
         forget(written(folder, name))  # of a teacher that has been given more updates
     tqdm.write(f"the {name} teacher, {teacher.corpus.source_lang}-{teacher.corpus.target_lang}:")
-    result = train(teacher, run, resume=bool(newest), overwrite=not newest)
+    begun = is_begun(run)
+    result = train(teacher, run, resume=begun, overwrite=not begun)
     if not result.model:
         return result
     tell_minutes(folder, f"{name} teacher", result_of(run)["minutes"])
@@ -222,10 +223,6 @@ def is_done(teacher: Recipe, run: Path) -> bool:
         f"{run} has a model and no checkpoint, from which it would go on: bring its checkpoints back, or start anew "
         "with --overwrite"
     )
-
-
-def result_of(run: Path) -> dict:
-    return json.loads((run / RESULT).read_text("utf-8"))
 
 
 def forget(translation: Path) -> None:

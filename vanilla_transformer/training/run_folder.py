@@ -103,19 +103,19 @@ def check_is_kept(recipe: Recipe, deleted: Path, from_model: str | None = None) 
             raise ValueError(f"{deleted} holds {read} itself, which would be deleted: choose another -o")
 
 
-def unfinished(run: Path) -> list[Path]:
-    """What was half-written or half-deleted when a run was killed, and nothing that others have put there."""
-    return [path for path in run.iterdir() if UNFINISHED.fullmatch(path.name)] if run.exists() else []
+def is_unfinished(path: Path) -> bool:
+    """Whether this was half-written or half-deleted when a run was killed; others may have put something there too."""
+    return UNFINISHED.fullmatch(path.name) is not None
 
 
 def remove_unfinished(run: Path) -> None:
-    for path in unfinished(run):
+    for path in filter(is_unfinished, list(run.iterdir())):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def content(run: Path) -> bool:
     """Whether there is more in a run folder than what is unfinished."""
-    return run.exists() and len(unfinished(run)) < len(list(run.iterdir()))
+    return run.exists() and not all(map(is_unfinished, run.iterdir()))
 
 
 def state_of(checkpoint: Path) -> TrainerState:
@@ -153,7 +153,7 @@ def is_finished(run: Path, state: TrainerState) -> bool:
     if not ((run / RESULT).exists() and (run / "model").exists()):
         return False
     try:
-        return json.loads((run / RESULT).read_text("utf-8"))["step"] == state.global_step
+        return result_of(run)["step"] == state.global_step
     except json.JSONDecodeError:  # half of one
         return False
 
@@ -208,6 +208,10 @@ class Patience(EarlyStoppingCallback):
 
 def early_stopping(recipe: Recipe) -> list:
     return [Patience(recipe.training.patience)] if recipe.training.patience else []
+
+
+def result_of(run: Path) -> dict:
+    return json.loads((run / RESULT).read_text("utf-8"))
 
 
 def provenance_of(run: Path) -> dict:
