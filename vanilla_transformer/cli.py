@@ -253,6 +253,7 @@ def run_train(arguments) -> int:
 
     from .training.diversification import train_recipe
     from .training.recipe import load_recipe
+    from .training.run_folder import result_of
     from .training.tasks import TASKS
     from .translation.shares import command_line
 
@@ -277,7 +278,7 @@ def run_train(arguments) -> int:
         return 130
     if not main:
         return 0
-    print(json.dumps(json.loads((run / "result.json").read_text("utf-8")), indent=2))
+    print(json.dumps(result_of(run), indent=2))
     model = str(result.model)
     usage = TASKS[recipe.task].usage.format(shell=shlex.quote(model), python=json.dumps(model))
     print(f"the model is in {model}; try: {usage}")
