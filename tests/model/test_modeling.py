@@ -208,6 +208,18 @@ def test_a_number_is_added_where_the_label_is(dtype):
     torch.testing.assert_close(grad, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_label_whose_chance_is_too_small_for_a_number_has_its_loss(dtype):
+    """exp(-200) is 0, and its logarithm no number."""
+    head, x = torch.nn.Linear(1, 3, bias=False), torch.ones(1, 2, 1)
+    head.weight.data = torch.tensor([[100.0], [0.0], [-100.0]])
+    labels = torch.tensor([[2, 0]])
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        found = loss.linear_cross_entropy(head, x, labels, 0.1, 1)
+    expected = loss.cross_entropy(head(x), labels, 0.1, 1)
+    torch.testing.assert_close(found, expected, check_dtype=False)
+
+
 def test_losses_meet_few_numbers_of_rows(monkeypatch):
     """Each further one costs a CPU more than its sums: see `predicted`. Those without a label count for nothing."""
     met, head, x = set(), torch.nn.Linear(6, 40), torch.randn(8, 60, 6, requires_grad=True)

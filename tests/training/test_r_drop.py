@@ -64,6 +64,14 @@ def test_in_bfloat16():
         assert (ours - theirs).norm() < 0.01 * theirs.norm()
 
 
+def test_a_label_whose_chance_is_too_small_for_a_number():
+    """exp(-200) is 0, and its logarithm no number."""
+    head, x = nn.Linear(1, 3, bias=False), torch.tensor([[[1.0], [1.0]], [[1.1], [0.9]]])
+    head.weight.data = torch.tensor([[100.0], [0.0], [-100.0]])
+    labels = torch.tensor([[2, 0]])
+    torch.testing.assert_close(r_drop_loss(head, x, labels, 0.1, 5.0), written_out(head, x, labels, 0.1, 5.0))
+
+
 def test_it_begins_after_so_many_updates(small_recipe, tmp_path):
     def of(*settings) -> dict[int, float]:
         every = ("training.max_steps=4", "training.eval_steps=1", *settings)

@@ -99,11 +99,16 @@ def add_at_labels(grad: torch.Tensor, labels: torch.Tensor, number: float) -> No
     grad.view(-1, grad.shape[-1])[rows, labels.flatten()] += number
 
 
-def log_normalizer(logits, chances) -> torch.Tensor:
-    """log sum exp of logits (..., V) with their softmax `chances` -> (..., 1), and no exponential is taken twice: the
-    largest chance is exp(largest logit) / Z."""
+def log_normalizer(logits, chances, labels) -> torch.Tensor:
+    """log sum exp of logits (..., V) with their softmax `chances`, by the label's alone, labels: (..., 1) -> (..., 1).
+
+    chance = exp(logit) / Z of each token: no exponential is taken twice and no maximum looked for, unless the chance of
+    some label is too small for a number.
+    """
+    if (chances.gather(-1, labels) < torch.finfo(chances.dtype).tiny).any():
+        labels = chances.argmax(-1, True)
     exact = torch.promote_types(logits.dtype, torch.float32)
-    return logits.amax(-1, True).to(exact) - chances.amax(-1, True).to(exact).log()
+    return logits.gather(-1, labels).to(exact) - chances.gather(-1, labels).to(exact).log()
 
 
 def smoothing(sum_x, count: int, weight, bias, label_smoothing: float) -> tuple:
@@ -155,7 +160,8 @@ class LinearCrossEntropy(torch.autograd.Function):
                 logits = linear(part, rounded_weight, rounded_bias)  # logits: (rows, V)
                 grad = logits.softmax(-1)
                 told = len(right)  # rows with a label
-                total += (log_normalizer(logits, grad)[:told] - kept * logits[:told].gather(1, right)).sum()
+                log_z = log_normalizer(logits[:told], grad[:told], right)
+                total += (log_z - kept * logits[:told].gather(1, right)).sum()
                 if any(wanted):
                     add_at_labels(grad[:told], right, -kept)
                     grad[told:] = 0
@@ -165,6 +171,7 @@ class LinearCrossEntropy(torch.autograd.Function):
                     add_product(grad_weight, grad.T, part)
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
+                del logits, grad  # for the next chunk, while a CPU has their memory in its cache
         if label_smoothing:
             sums = smoothing(x[: len(labels)].sum(0, dtype=exact), len(labels), weight, bias, label_smoothing)
             for part, more in zip((total, grad_x, grad_weight, grad_bias), sums, strict=True):

@@ -61,28 +61,27 @@ class RDrop(torch.autograd.Function):
                 told = right.shape[1]  # rows with a label
                 logits = linear(x, rounded_weight, rounded_bias)  # (2, rows, V)
                 chances = logits.softmax(-1)  # P, Q
-                log_z = log_normalizer(logits, chances)  # (2, rows, 1)
+                log_z = torch.zeros_like(chances[..., :1], dtype=exact)  # (2, rows, 1)
+                log_z[:, :told] = log_normalizer(logits[:, :told], chances[:, :told], right)
                 apart = logits[0] - logits[1]  # log P - log Q + log_z[0] - log_z[1]
                 shift = log_z[0] - log_z[1]
-                divergence = torch.stack(  # (2, rows, 1): KL(P | Q) and KL(Q | P)
-                    [
-                        (chances[0] * apart).sum(-1, True, dtype=exact) - shift,
-                        shift - (chances[1] * apart).sum(-1, True, dtype=exact),
-                    ]
-                )
+                weighted = chances * apart
+                mean = weighted.sum(-1, True, dtype=exact)  # of `apart`, by P and by Q
+                divergence = torch.stack([mean[0] - shift, shift - mean[1]])  # (2, rows, 1): KL(P | Q) and KL(Q | P)
                 total += (log_z[:, :told] - kept * logits[:, :told].gather(-1, right)).sum() / 2
                 total += half * divergence[:, :told].sum()
                 grad = logits  # whose place it takes
                 for side, sign in ((0, 1), (1, -1)):
                     factor = 0.5 + half * (1 - sign * shift - divergence[side])  # (rows, 1)
-                    torch.mul(apart, sign * half, out=grad[side])
-                    grad[side].add_(factor).mul_(chances[side]).sub_(chances[1 - side], alpha=half)
+                    torch.mul(chances[side], factor.to(grad.dtype), out=grad[side])
+                    grad[side].add_(weighted[side], alpha=sign * half).sub_(chances[1 - side], alpha=half)
                     add_at_labels(grad[side, :told], right[side], -kept / 2)
                     grad[side, told:] = 0
                 if grad_bias is not None:
                     grad_bias += grad.sum((0, 1))
                 grad_x[:, start : start + rows] = linear(grad, rounded_weight.T)
                 add_product(grad_weight, grad.flatten(0, 1).T, x.flatten(0, 1))
+                del logits, chances, apart, weighted, grad  # see LinearCrossEntropy
         if label_smoothing:
             sum_x = sum(part[: len(labels)].sum(0, dtype=exact) for part in (p, q))
             sums = smoothing(sum_x, 2 * len(labels), weight, bias, label_smoothing / 2)
