@@ -529,14 +529,23 @@ def test_a_precision_that_is_not_the_recipes(finished, small_recipe, monkeypatch
     assert finished.model.is_dir()
 
 
-@pytest.mark.parametrize("better", ["newest", "mean"])
-def test_the_better_of_newest_weights_and_mean_is_kept(better, warnings_of, small_recipe, tmp_path, monkeypatch):
-    bleu = iter([2.5, 1.5] if better == "newest" else [1.5, 1.5])
-    scores = TranslationTask.scores
+@pytest.mark.parametrize(
+    ("better", "newest", "mean"),
+    [
+        ("newest", (1.0, 2.5), (1.1, 1.5)),
+        ("mean", (1.0, 1.5), (1.0, 1.5)),
+        ("mean", (1.1, 2.5), (1.0, 1.5)),  # BLEU alone may differ by chance
+        ("mean", (1.0, 1.5), (1.1, 2.5)),
+    ],
+)
+def test_newest_weights_that_are_better_by_loss_and_bleu_are_kept(
+    better, newest, mean, warnings_of, small_recipe, tmp_path, monkeypatch
+):
+    measured, scores = iter([newest, mean]), TranslationTask.scores
 
     def other(*args):
-        found = scores(*args)
-        return found | {"BLEU": found["BLEU"] | {"score": next(bleu)}}
+        found, (loss, bleu) = scores(*args), next(measured)
+        return found | {"loss": loss, "BLEU": found["BLEU"] | {"score": bleu}}
 
     monkeypatch.setattr(TranslationTask, "scores", other)
     run = train(small_recipe(), tmp_path / "run").run
@@ -552,7 +561,8 @@ def test_the_better_of_newest_weights_and_mean_is_kept(better, warnings_of, smal
         assert all(torch.equal(other[name], expected[name]) for name in other)
         assert load_translator(run / "mean")(["a b"])
     warned = [text for text in warnings_of() if "newest weights are kept" in text]
-    assert ["bleu 1.5 against 2.5" in text for text in warned] == ([True] if better == "newest" else [])
+    said = "{'loss': 1.1, 'bleu': 1.5} against {'loss': 1.0, 'bleu': 2.5}"
+    assert [said in text for text in warned] == ([True] if better == "newest" else [])
 
 
 def test_a_missing_tensorboard_is_told_before_anything_is_deleted(finished, small_recipe, monkeypatch):

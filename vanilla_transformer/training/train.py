@@ -5,7 +5,7 @@ RUN/provenance.json   versions of the packages, machine, processes, commands; of
 RUN/tokenizer/        the joint vocabulary
 RUN/checkpoint-N/     weights, optimizer, schedule, random state: what a resumed training needs
 RUN/model/            the finished model, with its tokenizer: the mean of the last or best checkpoints, or the newest
-                      weights, where these are better on the validation set
+                      weights, where both their loss and their score are better on the validation set
 RUN/mean/             that mean, where the newest weights are the model
 RUN/result.json       validation scores of both
 """
