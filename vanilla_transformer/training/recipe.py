@@ -95,7 +95,7 @@ class TrainingRecipe:
     patience: int | None = None  # stop after so many evaluations without a better BLEU
     report_to: Literal["none", "tensorboard"] = "none"
     average: Literal["last", "best"] = "last"
-    average_checkpoints: int = 5  # the final model is the mean of so many (section 6.1), or the newest if better
+    average_checkpoints: int = 5  # the final model is their mean (section 6.1), or the newest weights: see `finish`
 
 
 @dataclass
