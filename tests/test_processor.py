@@ -15,8 +15,18 @@ def a_cpu_of_x86(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
 
 
-@pytest.mark.parametrize("units, able", [({"avx512_bf16"}, True), ({"amx_tile", "vnni"}, True), ({"vnni"}, False)])
-def test_bfloat16_is_known_to_be_faster_where_there_are_units_of_it(units, able, monkeypatch):
+@pytest.mark.parametrize(
+    "name, units, able",
+    [
+        ("AMD EPYC 9R14", {"avx512_bf16"}, True),
+        ("Intel(R) Xeon(R) Processor", {"avx512_bf16", "amx_tile", "vnni"}, True),
+        ("Intel(R) Xeon(R) Processor", {"avx512_bf16", "vnni"}, False),
+        ("AMD EPYC 7R13", {"vnni"}, False),
+    ],
+)
+def test_bfloat16_is_known_to_be_faster_where_units_of_it_are(name, units, able, tmp_path, monkeypatch):
+    (tmp_path / "cpuinfo").write_text(f"model name\t: {name}\n")
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
     for kind in ("avx512_bf16", "amx_tile", "vnni"):
         monkeypatch.setattr(torch.cpu, f"_is_{kind}_supported", lambda kind=kind: kind in units, raising=False)
     assert computes_in_bfloat16() is able

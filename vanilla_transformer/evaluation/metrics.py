@@ -46,6 +46,18 @@ def translation_scores(
     return scores
 
 
+def length_ratio(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Tokens (13a) of the translations for each one of their references: what BLEU's brevity penalty is made of.
+
+    Below 1, BLEU is lost to that penalty, and well above it to precision: a matter of the length penalty of beams.
+
+    Raises:
+        ValueError: if there are no sentences, or not as many hypotheses as references.
+    """
+    check_sides(hypotheses, references)
+    return BLEU().corpus_score(list(hypotheses), [list(references)]).ratio
+
+
 def moses_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Score:
     """BLEU as papers on Multi30k give it (Wu et al. 2021, say): of lower-cased text in the tokens of Moses.
 
