@@ -8,7 +8,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.evaluation import TranslationMetric, exact_match, translation_scores
 from vanilla_transformer.evaluation.evaluate_files import evaluate_files
-from vanilla_transformer.evaluation.metrics import length_ratio, moses_bleu
+from vanilla_transformer.evaluation.metrics import moses_bleu
 
 HYPOTHESES = [FRENCH[0], FRENCH[2], *FRENCH[2:5], "Ma sœur voit le chien ."]
 
@@ -23,8 +23,10 @@ def test_scores_are_sacrebleus_with_signatures():
 
 
 def test_length_of_translations_by_that_of_references():
-    assert length_ratio(["Ein Hund rennt."], ["Ein Hund."]) == 4 / 3
-    assert length_ratio(["a", "a b"], ["a b c", "a b c"]) == 0.5  # of the corpus, not a mean of its sentences
+    assert translation_scores(["Ein Hund rennt."], ["Ein Hund."])[0].length_ratio == 4 / 3
+    of_corpus, *others = translation_scores(["a", "a b"], ["a b c", "a b c"])
+    assert of_corpus.length_ratio == 0.5 and [score.length_ratio for score in others] == [None, None]
+    assert moses_bleu(["Ein Hund rennt."], ["Ein Hund."], "de").length_ratio == 4 / 3
 
 
 def test_exact_match():
@@ -33,9 +35,8 @@ def test_exact_match():
 
 @pytest.mark.parametrize("hypotheses", [[], FRENCH[:2]])
 def test_unequal_lists(hypotheses):
-    for score in (translation_scores, length_ratio):
-        with pytest.raises(ValueError, match=rf"got {len(hypotheses)} hypotheses and 3 references"):
-            score(hypotheses, FRENCH[:3])
+    with pytest.raises(ValueError, match=rf"got {len(hypotheses)} hypotheses and 3 references"):
+        translation_scores(hypotheses, FRENCH[:3])
 
 
 def test_metric_of_evaluate_works_offline():
@@ -61,8 +62,8 @@ def test_a_model_is_scored_on_files(model_dir, tmp_path):
     read = json.loads(evaluation.to_json())
     assert read["scores"][0]["name"] == "BLEU" and read["settings"]["num_beams"] == 2
     assert read["settings"]["truncation"] is False
-    assert read["length_ratio"] == length_ratio(texts, FRENCH)
-    assert f"length     {evaluation.length_ratio:6.3f}  tokens" in evaluation.table()
+    ratio = sacrebleu.corpus_bleu(texts, [FRENCH]).ratio
+    assert read["scores"][0]["length_ratio"] == ratio and f"length     {ratio:6.3f}  tokens" in evaluation.table()
 
 
 def test_a_penalty_that_nobody_sets_is_told_as_it_is(model_dir, tmp_path):

@@ -14,7 +14,7 @@ from ..interop.loading import digest_of_weights
 from ..translation import load_translator
 from ..translation.packing import Packing
 from ..translation.shares import in_shares, processes_of_launch
-from .metrics import Score, check_moses, length_ratio, moses_bleu, translation_scores
+from .metrics import Score, check_moses, moses_bleu, translation_scores
 
 
 def search_of(settings: dict) -> str:
@@ -42,12 +42,11 @@ class Evaluation:
     seconds: float
     settings: dict
     scores: list[Score]
-    length_ratio: float
     examples: list[Example]
 
     def table(self) -> str:
         rows = [f"{score.name:<10} {score.score:6.2f}  {score.signature}" for score in self.scores]
-        rows.append(f"{'length':<10} {self.length_ratio:6.3f}  tokens (13a) for each of the reference")
+        rows.append(f"{'length':<10} {self.scores[0].length_ratio:6.3f}  tokens (13a) for each of the reference")
         return "\n".join([f"{self.pairs} sentences, {search_of(self.settings)}, {self.seconds:.1f} s", *rows])
 
     def to_json(self) -> str:
@@ -116,6 +115,5 @@ def evaluate_files(
         seconds=seconds,
         settings=settings,
         scores=scores,
-        length_ratio=length_ratio(translations, references),
         examples=[Example(*row) for row in zip(sources, translations, references, strict=True)],
     )

@@ -10,11 +10,16 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 @dataclass(frozen=True)
 class Score:
-    """A corpus score on a scale of 100, and the sacreBLEU signature of how it was computed."""
+    """A corpus score on a scale of 100, and the sacreBLEU signature of how it was computed.
+
+    BLEU has a `length_ratio` as well, the tokens of the translations for each one of their references. Below 1 it
+    loses to its brevity penalty, and well above to precision: a matter of the length penalty of beams.
+    """
 
     name: str
     score: float
     signature: str
+    length_ratio: float | None = None
 
 
 METRICS = {"BLEU": BLEU, "chrF2": CHRF, "TER": TER}
@@ -42,20 +47,8 @@ def translation_scores(
     for name in names:
         metric = METRICS[name]()
         result = metric.corpus_score(list(hypotheses), [list(references)])
-        scores.append(Score(name, result.score, str(metric.get_signature())))
+        scores.append(Score(name, result.score, str(metric.get_signature()), getattr(result, "ratio", None)))
     return scores
-
-
-def length_ratio(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Tokens (13a) of the translations for each one of their references: what BLEU's brevity penalty is made of.
-
-    Below 1, BLEU is lost to that penalty, and well above it to precision: a matter of the length penalty of beams.
-
-    Raises:
-        ValueError: if there are no sentences, or not as many hypotheses as references.
-    """
-    check_sides(hypotheses, references)
-    return BLEU().corpus_score(list(hypotheses), [list(references)]).ratio
 
 
 def moses_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Score:
@@ -82,7 +75,8 @@ def moses_bleu(hypotheses: Sequence[str], references: Sequence[str], language: s
 
     metric = BLEU(tokenize="none", force=True)  # the text is in tokens, which sacreBLEU would warn of
     result = metric.corpus_score([tokens(text) for text in hypotheses], [[tokens(text) for text in references]])
-    return Score("BLEU-moses", result.score, f"lang:{language}|lower-cased, Moses|{metric.get_signature()}")
+    signature = f"lang:{language}|lower-cased, Moses|{metric.get_signature()}"
+    return Score("BLEU-moses", result.score, signature, result.ratio)
 
 
 def check_moses(language: str) -> None:
